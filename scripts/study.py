@@ -3,6 +3,7 @@
     python scripts/study.py reality_check features.npz                 all arms; continues
     python scripts/study.py reality_check features.npz --arms ms,pfml  some of them
     python scripts/study.py reality_check                              only the page
+    python scripts/study.py fine_tuning data                           of images: their folder
 
 The declaration, scripts/studies/<name>/declaration.yaml, is committed before the first training;
 the page prints that commit.
@@ -31,7 +32,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = make_parser(__doc__)
     declared = [path.parent.name for path in STUDIES.glob("*/declaration.yaml")]
     parser.add_argument("study", choices=declared)
-    parser.add_argument("features", type=Path, nargs="?")
+    parser.add_argument("data", type=Path, nargs="?", help="file of features, folder of datasets")
     parser.add_argument("--arms", type=lambda names: names.split(","))
     parser.add_argument("--outputs", type=Path, default=Path("outputs/studies"))
     parser.add_argument("--pages", type=Path, default=PAGES)
@@ -39,8 +40,8 @@ def main(argv: list[str] | None = None) -> int:
     file = STUDIES / options.study / "declaration.yaml"
     study, tables = read_declaration(file), options.pages / options.study
     outputs = output_folder(options.outputs / options.study)
-    for arm in (options.arms or study.arms) if options.features else ():
-        results = train_arm(study, arm, study.arms[arm], options.features, outputs / arm)
+    for arm in (options.arms or study.arms) if options.data else ():
+        results = train_arm(study, arm, study.arms[arm], options.data, outputs / arm)
         results.scores["declared"] = committed_at(file)
         if (tables / "scores.csv").exists():
             results = Results.read(tables).add(results)

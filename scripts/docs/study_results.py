@@ -12,7 +12,12 @@ from dml.results.frame import GROUPS, estimates, make_frame, read_runs
 from scripts.docs.component_pages import render
 from scripts.docs.markdown import code, table
 from scripts.studies.reality_check.declaration import Declaration, read_declaration
-from scripts.studies.reality_check.statistics import choose_lengths, describe_rank, rank_arms
+from scripts.studies.reality_check.statistics import (
+    choose_lengths,
+    describe_rank,
+    describe_unlearned,
+    rank_arms,
+)
 from scripts.studies.reality_check.trainings import Results
 
 STUDIES = Path(__file__).parents[1] / "studies"
@@ -49,7 +54,7 @@ def describe_findings(option: str) -> list[str]:
             texts.append(
                 f"[{study.title}](../results/{name}.md){others}: MAP@R {row.map_at_r:.1f} %, "
                 f"rank {describe_rank(row)} of {len(ranking)}"
-                + ("" if row.learned else "; close to the untrained head in these settings")
+                + ("" if row.learned else f"; {describe_unlearned(study)} in these settings")
                 + ("; better with more steps" if row.rising else "")
             )
     return texts
@@ -65,16 +70,19 @@ def make_leaderboard(pages: Path = PAGES) -> dict[str, str]:
 def _study_rows(pages: Path) -> list[tuple[str, ...]]:
     rows = []
     for name, (study, results, _) in _read_studies(pages).items():
-        words = study.features.split()
-        (data,) = (word.removeprefix("data=") for word in words if word.startswith("data="))
-        (protocol,) = (one for one in study.options if one.startswith("protocol="))
-        head = "MLP head" if "embedder.head=mlp" in study.options else "linear head"
-        place = (data, f"{head} on features of `{words[2].removeprefix('timm:')}`", protocol[9:])
+        words = [*study.options, *(study.features or "").replace("timm:", "model=").split()]
+        option = dict(word.rpartition("=")[::2] for word in words)  # the last of each name counts
+        head = "MLP head" if "embedder.head" in option else "linear head"
+        network = f"fine-tuned `{option.get('backbone.model')}`"
+        if study.features:
+            network = f"{head} on features of `{option['model']}`"
+        scores_of = "separated" if results.scores.fold.nunique() > 1 else "single"
+        place = (option["data"], network, option["protocol"], scores_of)
         chosen = results.of_length(choose_lengths(results)).scores  # as on the page of the study
         for arm, scores in chosen[chosen.arm != study.same[1]].groupby("arm"):
             repeats = scores.groupby("repeat")[list(METRICS)].mean()
             found = {metric: Estimate(tuple(repeats[metric])) for metric in METRICS}
-            rows.append((*place, "separated", str(arm), *_numbers(found), f"[{name}]({name}.md)"))
+            rows.append((*place, str(arm), *_numbers(found), f"[{name}]({name}.md)"))
     return rows
 
 

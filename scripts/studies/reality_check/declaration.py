@@ -41,7 +41,8 @@ class Declaration(Strict):
     Attributes:
         title: of the page.
         question: first paragraph of the page.
-        features: how the file of features is made (a command line).
+        features: how the file of features is made (a command line); None: networks are fine-tuned
+            on images.
         options: options of `train.py` of every arm, with search and repeats.
         epochs: lengths of a training. The search uses the first; its best values are trained for
             all of them.
@@ -50,7 +51,7 @@ class Declaration(Strict):
         same: two arms that differ in their seeds only (A/A).
         reference: arm from which the intervals of the ranking are measured.
         margin: largest difference that counts as none, in points of MAP@R.
-        learned: points over the untrained head that an arm needs.
+        learned: points over the score before training that an arm needs.
         plateau: relative gain of the longest training over a shorter one on the validation
             classes, from which on an arm is marked as still rising.
         confidence: of all claims, and of all pairs of the ranking, together.
@@ -59,7 +60,7 @@ class Declaration(Strict):
 
     title: str
     question: str
-    features: str
+    features: str | None = None
     options: list[str]
     epochs: Annotated[list[Annotated[int, Field(gt=0)]], Field(min_length=2)]
     arms: dict[str, list[str]]

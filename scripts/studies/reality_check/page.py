@@ -17,6 +17,7 @@ from scripts.studies.reality_check.statistics import (
     choose_lengths,
     compare,
     describe_rank,
+    describe_unlearned,
     judge_claims,
     rank_arms,
     search_noise,
@@ -47,13 +48,15 @@ def write_page(study: Declaration, results: Results, folder: Path, name: str) ->
     text = template.render(
         study=study,
         name=name,
-        ranking_table=_ranking_table(ranking, results),
+        ranking_table=_ranking_table(study, ranking, results),
         lengths=_lengths(results),
         claims_table="" if judged.empty else _claims_table(judged, results),
         untrained_arms=[arm for arm in study.arms if arm not in set(ranking.arm)],
         options_table=_options_table(study, results),
         untrained=ranking.untrained.mean(),
-        repeats=scores.groupby("arm").repeat.nunique().max(),
+        repeats=scores.repeat.nunique(),
+        folds=scores.fold.nunique(),
+        interval=f"{results.curves.step[results.curves.step > 0].min():.0f}",
         trials=results.trials.groupby("arm").size().max(),
         confidence=f"{study.confidence:.0%}",
         same=_same(study, results),
@@ -82,7 +85,7 @@ def _lengths(results: Results) -> list[str]:
     return [f"{steps:,.0f}" for steps in results.scores.groupby("epochs").steps.max()]
 
 
-def _ranking_table(ranking: pd.DataFrame, results: Results) -> str:
+def _ranking_table(study: Declaration, ranking: pd.DataFrame, results: Results) -> str:
     means = results.scores.groupby(["arm", "epochs"]).map_at_r.mean().unstack()
     rows = [
         [
@@ -93,7 +96,7 @@ def _ranking_table(ranking: pd.DataFrame, results: Results) -> str:
             f"{row.precision_at_1:.2f}",
             f"{row.steps:,.0f}",
             *(f"{score:.2f}" for score in means.loc[row.arm]),
-            _remarks(row),
+            _remarks(study, row),
         ]
         for row in ranking.itertuples()
     ]
@@ -127,8 +130,8 @@ def _options_table(study: Declaration, results: Results) -> str:
     return table(["arm", "options", "chosen"], rows)
 
 
-def _remarks(row: Any) -> str:
-    remarks = [] if row.learned else ["close to the untrained head"]
+def _remarks(study: Declaration, row: Any) -> str:
+    remarks = [] if row.learned else [describe_unlearned(study)]
     remarks += [f"{row.stages:.1f} stages"] if row.stages > 1 else []
     remarks += ["better with more steps"] if row.rising else []
     edges = ", ".join(map(code, row.edges.split()))
@@ -148,14 +151,15 @@ def draw_ranking(study: Declaration, ranking: pd.DataFrame, path: Path) -> None:
     rows = ranking[::-1].reset_index(drop=True)
     axis.hlines(rows.index, rows.low, rows.high, color=BLUE, lw=3, alpha=0.4)
     axis.scatter(rows.map_at_r, rows.index, color=rows.learned.map({True: BLUE, False: GREY}))
-    axis.axvline(ranking.untrained.mean(), color=GREY, ls=":", label="untrained head")
+    axis.axvline(ranking.untrained.mean(), color=GREY, ls=":", label="before training")
     reference = ranking.set_index("arm").map_at_r[study.reference]
     axis.axvline(reference, color=GREY, lw=0.8)
     names = [f"{row.arm}  ({describe_rank(row)})" for row in rows.itertuples()]
     axis.set_yticks(range(len(rows)), names)
     axis.set_xlabel(
         f"MAP@R on unseen classes (%), {study.confidence:.0%} intervals of the difference from "
-        f"{study.reference}\nin brackets: possible ranks; gray: close to the untrained head"
+        f"{study.reference}\nin brackets: possible ranks; gray: "
+        f"{describe_unlearned(study)}"
     )
     axis.legend(frameon=False)
     tidy(axis)

@@ -136,6 +136,11 @@ def describe_rank(row: Any) -> str:
     return str(low) if low == high else f"{low} to {high}"
 
 
+def describe_unlearned(study: Declaration) -> str:
+    """Returns what holds for an arm that has not learned, as text."""
+    return f"less than {study.learned:g} points above the score before training"
+
+
 def still_rising(study: Declaration, results: Results, arm: str) -> bool:
     """Returns whether more steps may improve an arm.
 

@@ -78,16 +78,16 @@ class Results(NamedTuple):
 
 
 def train_arm(
-    study: Declaration, arm: str, options: Sequence[str], features: Path, outputs: Path
+    study: Declaration, arm: str, options: Sequence[str], data: Path, outputs: Path
 ) -> Results:
     """Searches one arm, and trains it for all lengths; or continues.
 
     Args:
         options: of this arm, after those of the study.
-        features: the file that `study.features` makes.
+        data: the file that `study.features` makes, or the folder of datasets.
         outputs: a folder of this arm alone.
     """
-    options = [f"data.root={features}", *study.options, *options]
+    options = [f"data.root={data}", *study.options, *options]
     parts = list[tuple[pd.DataFrame, ...]]()
     for epochs in study.epochs:
         place = outputs / str(epochs)
@@ -150,14 +150,17 @@ def _collect(
 
 
 def _edges(config: Config, chosen: dict[str, float]) -> str:
-    """Returns the logarithmic ranges of a search of whose ends the chosen value is one."""
-    ranges = merge_spaces(config.space, False)
-    return " ".join(
-        name
-        for name, value in chosen.items()
-        if ranges[name].get("log")
-        and min(value / ranges[name]["low"], ranges[name]["high"] / value) < EDGE
-    )
+    """Returns the searched options of whose open ranges the chosen value is an end.
+
+    Open are logarithmic ranges, and the learning rates of a grid.
+    """
+    edges, spaces = [], merge_spaces(config.space)
+    for name, value in chosen.items():
+        rates = spaces[name].get("choices", []) if name == "optim.lr" else []
+        low, *_, high = sorted(rates) or [spaces[name].get("low"), spaces[name].get("high")]
+        if (rates or spaces[name].get("log")) and min(value / low, high / value) < EDGE:
+            edges.append(name)
+    return " ".join(edges)
 
 
 def _score_classes(

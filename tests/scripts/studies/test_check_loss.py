@@ -6,6 +6,7 @@ import torch
 from dml.core.errors import UserError
 from scripts.studies.reality_check import check
 from scripts.studies.reality_check.declaration import Claim
+from scripts.studies.reality_check.page import write_page
 from scripts.studies.reality_check.trainings import Results, train_arm
 from tests.runs.test_stored_features import write
 
@@ -83,6 +84,22 @@ def test_tables_hold_every_model_and_class_once(published):
     assert results.classes.groupby(["arm", "epochs"]).size().max() == 2
     assert results.scores.groupby("epochs").steps.unique().to_dict() == {2: [8], 4: [16]}
     assert set(results.curves.groupby(["arm", "epochs"]).step.max()) == {8, 16}
+
+
+def test_a_study_of_images(published, tmp_path):
+    options = ["data=digits", "protocol=validation", "evaluation.keep_embeddings=true"]
+    options += ["search=grid", "+space.optim.lr={choices:[1e-4,1e-3]}", "protocol.repeats=2"]
+    study = published[0].model_copy(update={"features": None, "options": options, "epochs": [1, 2]})
+    first, again = (
+        train_arm(study, arm, study.arms[arm], "data", tmp_path / arm) for arm in study.arms
+    )
+    results = first.add(again)
+    assert set(results.scores.edges) == {"optim.lr"}
+    results.scores["declared"] = "0000000"
+    write_page(study, results, tmp_path, "images")
+    page = (tmp_path / "images.md").read_text()
+    assert "2 repeats (seeds), each" in page
+    assert "edge of the range: `optim.lr`" in page
 
 
 def test_a_loss_is_ranked_among_the_published_ones(ranked, capsys):
