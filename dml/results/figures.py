@@ -133,7 +133,8 @@ def plot_curves(axis: Axes, curves: Mapping[str, pd.DataFrame], x_label: str, me
     for number, (name, curve) in enumerate(curves.items()):
         dashes = LINES[number // len(COLORS) % len(LINES)]  # 32 lines are distinct
         color, mean, best = COLORS[number % len(COLORS)], curve["mean"], curve["mean"].idxmax()
-        axis.plot(curve.index, mean, dashes, color=color, lw=1.7, label=name)
+        text = name[:39] + "…" * (len(name) > 39)  # the table has the whole name
+        axis.plot(curve.index, mean, dashes, color=color, lw=1.7, label=text)
         points = [best] if x_label in (EPOCH, MINUTES) else curve.index
         axis.plot(points, mean[points], "o", ms=4, color=color)
         alpha = 0.18 if len(curves) <= 4 else 0.08  # many bands overlap
@@ -182,7 +183,7 @@ def draw_figures(report: Report) -> list[Picture]:
                 _relative_improvement(section, rows, metric, pictures)
             elif rows:
                 if report.about.source is None:  # the best one of each method
-                    rows = [*{row.method: row for row in reversed(rows)}.values()]
+                    rows = list({row.method: row for row in rows[::-1]}.values())[::-1]
                 pictures += _pictures_of_runs(section, rows, name)
     return pictures
 
@@ -229,9 +230,8 @@ def _learning_curves(
     first ones.
     """
     config: Any = rows[0].stored[0].config
-    metric, title = column or config.select_metric, f"during training on {section.title}"
-    if len(rows) > CURVES:
-        title += f", {CURVES} of {len(rows)}"
+    count = f", {CURVES} of {len(rows)}" if len(rows) > CURVES else ""
+    metric, title = column or config.select_metric, f"during training on {section.title}{count}"
     if timed:
         devices = {str(run.summary.device) for row in rows for run in row.stored if run.summary}
         title += f" against training time on {', '.join(sorted(devices))}"
