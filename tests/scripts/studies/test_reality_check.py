@@ -17,6 +17,11 @@ from scripts.studies.reality_check.trainings import IMAGES, Results
 
 PAGES = Path("docs/results")
 STUDY = read_declaration(check.DECLARATION)
+STUDIES = sorted(path.parent.name for path in PAGES.glob("*/scores.csv"))
+
+
+def declared(name):
+    return read_declaration(Path(f"scripts/studies/{name}/declaration.yaml"))
 
 
 @pytest.fixture(scope="module")
@@ -75,24 +80,24 @@ def test_the_error_of_classes_is_that_of_a_bootstrap(results):
     assert of_classes == pytest.approx(resampled.std(), rel=0.05)
 
 
-def test_scores_of_classes_average_to_the_scores_of_models(results):
-    share = class_scores(results, IMAGES).iloc[0]
-    scores = results.classes.set_index(["arm", "epochs", "repeat"]) @ share / share.sum()
-    means = results.scores.groupby(["arm", "epochs", "repeat"]).map_at_r.agg(["mean", "size"])
-    assert set(means["size"]) == {4}
-    np.testing.assert_allclose(scores[means.index], means["mean"], atol=1e-4)
-    assert {*means.groupby(["arm", "epochs"]).size()} == {5}
-    assert {*means.groupby("arm").size()} == {10}
+@pytest.mark.parametrize("name", STUDIES)
+def test_scores_of_classes_average_to_the_scores_of_models(name):
+    scores, classes, _, trials = Results.read(PAGES / name)
+    table = classes.set_index(["arm", "epochs", "repeat"]).astype(float)
+    share = table.loc[IMAGES].iloc[0]
+    means = scores.groupby(["arm", "epochs", "repeat"]).map_at_r.agg(["mean", "size"])
+    found = (table @ share / share.sum())[means.index]
+    np.testing.assert_allclose(found, means["mean"], atol=1e-4)
+    assert means["size"].nunique() == trials.groupby("arm").size().nunique() == 1
+    assert means.groupby(["arm", "epochs"]).size().nunique() == 1  # as many repeats
+    assert {*means.groupby("arm").size()} == {2 * scores.repeat.nunique()}  # both lengths
+    assert {*scores.arm} == {*trials.arm} <= {*declared(name).arms}
 
 
-def test_searches_are_equal(results):
-    assert set(results.trials.groupby("arm").size()) == {16}
-    assert set(results.scores.arm) == set(results.trials.arm) <= set(STUDY.arms)
-
-
-def test_the_page_is_that_of_the_tables(results, tmp_path):
-    write_page(STUDY, results, tmp_path, check.STUDY)
-    shipped = PAGES / f"{check.STUDY}.md"
+@pytest.mark.parametrize("name", STUDIES)
+def test_the_page_is_that_of_the_tables(name, tmp_path):
+    write_page(declared(name), Results.read(PAGES / name), tmp_path, name)
+    shipped = PAGES / f"{name}.md"
     assert (tmp_path / shipped.name).read_text("utf-8") == shipped.read_text("utf-8")
 
 
