@@ -65,6 +65,8 @@ def main(argv: list[str] | None = None) -> int:
                 raise UserError(f"{word}: neither a condition such as loss=ms nor an action{hint}")
     elif len(words) != 2 if action == "compare" else not words:
         raise UserError(f"{action}: takes {'two runs' if action == 'compare' else 'runs'}, by id")
+    elif action == "compare" and options.json:
+        raise UserError("compare: prints tables only; leave out --json")
     from rich.console import Console
 
     from dml.results import run_list
@@ -121,7 +123,7 @@ def plan_removal(runs: Iterable[StoredRun], whole: bool) -> list[Removal]:
             if whole:
                 raise UserError(f"rm: {run.id} is {run.state}; stop it first (Ctrl-C)")
             found = []
-        elif whole or run.state == State.EMPTY:
+        elif whole or (run.state == State.EMPTY and run.config):
             found = [(run.folder, f"{run.state} run")]
         for path, reason in found:
             sizes = [f.lstat().st_size for f in (path, *path.rglob("*")) if f.is_file()]
@@ -147,7 +149,7 @@ def _remove(removals: Sequence[Removal], sure: bool) -> int:
     else:
         for path, folder, *_ in removals:
             with try_lock(folder / "run.lock"):  # a process may have started meanwhile
-                if path.is_dir():
+                if path.is_dir() and not path.is_symlink():
                     shutil.rmtree(path)
                 else:
                     path.unlink(missing_ok=True)

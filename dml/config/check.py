@@ -49,6 +49,8 @@ def check(cfg: DictConfig, schema: type[C]) -> C:
         ours = first_line(error).partition(f"{ConfigError.__name__} raised while resolving ")[2]
         reason = ours.partition(": ")[2] or f"{error.full_key}: {first_line(error)}"
         raise ConfigError([reason]) from error
+    if literal := [name for name, value in flatten(plain).items() if "${" in str(value)]:
+        raise ConfigError(f"{name}: contains ${{, which a stored config cannot" for name in literal)
     if plain.get("search") == {}:  # after search.<option>=<value> without a search
         raise ConfigError(["search: missing; add search=bayes"])
     try:

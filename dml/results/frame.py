@@ -134,7 +134,7 @@ def _numbers(result: Result, select_metric: str) -> dict[str, float]:
 
 
 def _percent(metrics: Mapping[str, float]) -> dict[str, float]:
-    return {n: 100 * v if is_score(n) else v for n, v in metrics.items()}
+    return {n: 100 * v if is_score(n) else v for n, v in metrics.items() if n not in COLUMNS}
 
 
 def comparable(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -264,11 +264,11 @@ def read_runs(path: Path) -> list[StoredRun]:
     """
     runs = []
     try:
-        for folder, summary in pd.read_csv(path, dtype=str)[[*SENT]].to_numpy():
+        for folder, summary in pd.read_csv(path, dtype=str, usecols=[*SENT])[[*SENT]].to_numpy():
             run = StoredRun(Path(folder))
             run.parse_summary(json.loads(summary))
             runs.append(run)
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise UserError(
             f"{path} cannot be read, run {len(runs) + 1}: {first_line(error)}"
         ) from error

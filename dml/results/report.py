@@ -181,10 +181,9 @@ def build_report(
         root: folder of run folders.
         contributed: runs of other users, of any experiment.
     """
-    stored = {folder.name: read_run(folder) for folder in find_runs(root / about.id)}
-    for run in contributed:
-        if run.config is not None and run.config.experiment == about.id:
-            stored.setdefault(run.folder.name, run)
+    stored = {r.folder.name: r for r in contributed if r.config and r.config.experiment == about.id}
+    local = map(read_run, find_runs(root / about.id))
+    stored |= {r.folder.name: r for r in local if r.summary or r.folder.name not in stored}
     runs = make_frame(stored.values())
     if about.source is None:  # which measures to print is up to the runs
         more = [name for name in EXTRA_METRICS if name in runs]
@@ -231,7 +230,7 @@ def _build_rows(frame: pd.DataFrame, cells: Sequence[Cell], about: ExperimentCon
     rows.sort(key=lambda row: order.get(id(row.cell), len(cells)))
     by_key: dict[ResultKey, list[Row]] = defaultdict(list)
     for row in rows:
-        by_key[row.key].append(row)
+        by_key[row.key if about.source else replace(row.key, method=row.method)].append(row)
         _add_numbers(row, about)
     for key, same in by_key.items():
         names = short_names(differing_options([row.options for row in same]))

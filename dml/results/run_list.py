@@ -35,6 +35,7 @@ from dml.results.tables import Cell, Column, Table, terminal_table
 from dml.runs.folder.stored_run import State, is_run, read_run
 
 PUBLISHED = "published (what differs)"
+RANKED = ["data", "protocol", "selected_by"]  # runs are ranked if these are equal
 # Where space is short, columns of the highest rank are left out first (`Column.rank`). Options in
 # which runs differ have the ranks 20, 30, 40 …: two of them stay longer than the last five columns.
 RANKS = {
@@ -51,8 +52,9 @@ def find_run(word: str, runs: pd.DataFrame) -> Any:
     """
     if is_run(Path(word)):
         return one_per_run(make_frame([read_run(Path(word))])).iloc[0]
-    found = runs[runs.id.str.startswith(word) | (runs["name"] == word)]
-    if found.empty:
+    found = runs[(runs.id == word) | (runs["name"] == word)]
+    found = runs[runs.id.str.startswith(word)] if found.empty else found
+    if found.empty or not word:
         hint = f"{shell_command('runs')} lists them"
         raise UserError(f"runs: '{word}' is neither the id, name or folder of a run; {hint}")
     if len(found) > 1:
@@ -83,7 +85,7 @@ def select_runs(runs: pd.DataFrame, words: Sequence[str]) -> pd.DataFrame:
             hint = nearest(name, {*names, *NAMES}) or "; filter by state, loss, seed, or any option"
             raise UserError(f"{name}: no run has such an option{hint}")
         values = wanted.split(",")
-        runs = runs[[any(_is_equal(t, v) for t in some for v in values) for some in texts]]
+        runs = runs.loc[[any(_is_equal(t, v) for t in some for v in values) for some in texts]]
     return runs
 
 
@@ -167,12 +169,10 @@ def _option_columns(runs: pd.DataFrame) -> list[Column]:
 
 
 def rank_runs(frame: pd.DataFrame) -> list[pd.DataFrame]:
-    """Returns the rows of each finished configuration, best first within data and protocol."""
+    """Returns the rows of each finished configuration, best first within equal `RANKED`."""
     finished = frame[(frame.state == "finished") & (frame.evaluation != "concatenated")]
     groups = [own for _, own in finished.groupby("configuration", sort=False)]
-    return sorted(
-        groups, key=lambda own: (*own[["data", "protocol"]].iloc[0], -own["score"].mean())
-    )
+    return sorted(groups, key=lambda own: (*own[RANKED].iloc[0], -own["score"].mean()))
 
 
 def best_table(groups: Sequence[pd.DataFrame], width: int) -> list[Text]:
@@ -183,7 +183,7 @@ def best_table(groups: Sequence[pd.DataFrame], width: int) -> list[Text]:
         return ["" if one is None else one.format(2, "std") for one in found]
 
     first = pd.concat([own.head(1) for own in groups])
-    ranks = first.groupby(["data", "protocol"]).cumcount() + 1
+    ranks = first.groupby(RANKED).cumcount() + 1
     ids = [list(own.id.unique()) for own in groups]
     columns = [
         _column("rank", list(map(str, ranks)), right=True),
@@ -255,7 +255,8 @@ def _draw_curves(runs: pd.DataFrame, path: Path) -> list[Text]:
     options, groups = pd.DataFrame(option_columns(first), index=first.configuration), {}
     for name, loss, key in first[["name", "loss", "configuration"]].itertuples(index=False):
         texts = [t if n in GROUPS else f"{n}={t}" for n, t in options.loc[key].items() if t]
-        groups[name or ", ".join(texts) or loss] = list(runs[runs.configuration == key].run)
+        title = name if name and sum(first["name"] == name) == 1 else ", ".join(texts) or loss
+        groups[title] = list(runs[runs.configuration == key].run)
     metric, _, classes = first.selected_by.iloc[0].partition(" on ")
     drawn = write_curves(groups, metric, f"{common_names(runs)}, {classes} images", path)
     return [Text(f"curves      {path}")] if drawn else []

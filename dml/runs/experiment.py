@@ -326,7 +326,6 @@ class Experiment:
             "skipped_images": tested.index.skipped,
             "protocol": protocol_id(config),
             "evaluation": "single" if ensembles is None else "separated",
-            "selected_on": config.protocol.selected_on,
             "selected_by": f"{config.protocol.select_metric} on {config.protocol.selected_on}",
             "loss": config.loss["name"],
             "method": config.method["name"],

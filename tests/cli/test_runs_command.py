@@ -23,8 +23,8 @@ def test_lists(outputs, capsys):
     assert len(json.loads(capsys.readouterr().out)) == 2
     assert main(["best", "--runs", "outputs", "loss=ms"]) == 0
     assert "40.00, 50.00" in capsys.readouterr().out
-    assert main(["--runs", str(outputs), "seed=7"]) == 0
-    assert capsys.readouterr().out == "none of 3 runs meets seed=7\n"
+    assert main(["--runs", str(outputs), "seed=7", "state=finished"]) == 0
+    assert capsys.readouterr().out == "none of 3 runs meets seed=7 state=finished\n"
 
 
 def test_runs_are_compared_by_name(outputs, capsys):
@@ -59,6 +59,8 @@ def test_removal_asks(outputs, capsys, monkeypatch):
         (["compare", "run0", "none"], "'none' is neither the id, name or folder of a run"),
         (["los=ms"], "los: no run has such an option; did you mean 'loss'?"),
         (["--runs", "missing"], "there is no folder missing"),
+        (["rm", ""], "'' is neither the id, name or folder of a run"),
+        (["compare", "run0", "run1", "--json"], "leave out --json"),
     ],
 )
 def test_mistakes_are_one_line(outputs, capsys, words, message):
@@ -75,7 +77,9 @@ def test_cleaning_keeps_what_a_run_needs(tmp_path):
     for folder in (finished, stopped):
         for name in ("best.pt", "last.pt", ".best.pt.x.partial"):
             (folder / "checkpoints" / "repeat0-fold0" / name).write_bytes(b"12345")
-    (finished / "search" / "trials" / "0000").mkdir(parents=True)
+    searched = write_stored_run(tmp_path, None, curve=(), seed=3)
+    for folder in (finished, searched):
+        (folder / "search" / "trials" / "0000").mkdir(parents=True)
     plan = plan_removal(map(read_run, find_runs(tmp_path)), whole=False)
     gone = {removal.path for removal in plan}
     assert main(["--runs", str(tmp_path), "clean", "--yes"]) == 0

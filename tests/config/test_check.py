@@ -36,6 +36,7 @@ def test_all_problems_at_once(changed):
         ("seed=${foo}", "seed: Interpolation key 'foo' not found"),
         ("optim.lr=inf", "optim.lr: Infinity must be a finite number"),
         ("transform.flip=1", "transform.flip: 1 must be a valid boolean"),
+        (r"note='\${b}'", "note: contains ${, which a stored config cannot"),
         ("outputs=true", "outputs: true must be text"),
         ("data=3", "data: 3 must be a node of options"),
         ("transform.scale=[0.5,x]", "transform.scale[1]: 'x' must be a valid number"),

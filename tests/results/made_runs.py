@@ -96,7 +96,6 @@ def write_run(
         "protocol": protocol_id(cfg),
         "evaluation": "separated" if joined else "single",
         "selected_by": f"{cfg.protocol.select_metric} on {cfg.protocol.selected_on}",
-        "selected_on": cfg.protocol.selected_on,
         "backbone": cfg.backbone.name,
         "loss": cfg.loss.name,
         "method": cfg.method.name,

@@ -19,9 +19,8 @@ SOAK = pytest.mark.soak
 def test_files_of_a_run(run_tiny, capsys):
     summary, folder = run_tiny("loss=mfcont")
     assert summary == json.loads((folder / "summary.json").read_text())
-    assert summary["result_id"] == "mf_contrastive"
-    assert summary["stand_in"] is True
-    assert summary["selected_on"] == "test"
+    assert (summary["result_id"], summary["stand_in"]) == ("mf_contrastive", True)
+    assert summary["selected_by"] == "map_at_r on test"
     assert summary["metrics"]["map_at_r"]["ci95"] is None  # one repeat has no interval
     assert yaml.safe_load((folder / "config.yaml").read_text())["loss"]["name"] == "mfcont"
 

@@ -143,7 +143,7 @@ def test_a_lazy_sequence_trains_and_is_embedded(run_tiny, net):
 def test_a_final_network_on_all_classes(run_tiny, tmp_path, capsys):
     summary, folder = run_tiny("protocol=all_classes", "protocol.epochs=2", "loss=proxy_anchor")
     assert (summary["metrics"], summary["best_epoch"]) == ({}, [2])
-    assert summary["selected_on"] == "nothing"
+    assert summary["selected_by"] == "map_at_r on nothing"
     assert "no scores" in capsys.readouterr().out
     history = (folder / "history.csv").read_text()
     assert (history.count("\n"), "map_at_r" in history) == (4, False)

@@ -47,9 +47,7 @@ Whole = Annotated[int, Field(ge=-(2**63), lt=2**63)]  # as large as tables hold
 class Stored(BaseModel):
     """A model that also accepts unknown keys."""
 
-    model_config = ConfigDict(
-        extra="allow", coerce_numbers_to_str=True, strict=True, allow_inf_nan=False
-    )
+    model_config = ConfigDict(extra="allow", coerce_numbers_to_str=True, allow_inf_nan=False)
 
 
 class Result(Stored):
@@ -169,24 +167,25 @@ class StoredRun:
         Raises:
             ValueError: it is not of a run.
         """
-        self.summary = _validate(Summary, summary, "summary.json")
-        self.parse(self.summary.config)
-        self.state = State.FINISHED
+        parsed = _validate(Summary, summary, "summary.json")
+        self.parse(parsed.config)
+        self.summary, self.state = parsed, State.FINISHED
 
 
 def is_run(path: Path) -> bool:
     """Returns whether a folder is the folder of a run, complete or not."""
-    return any(os.path.exists(path / name) for name in ("config.yaml", "summary.json", "run.lock"))
+    exported = os.path.exists(path / "model.safetensors")  # by `dml.export`, with the run's config
+    return not exported and any(os.path.exists(path / f) for f in ("config.yaml", "summary.json"))
 
 
 def find_runs(root: Path) -> list[Path]:
     """Returns the run folders in `root/<experiment>/<names>/<run>`, in the order of their names.
 
-    `root` may also be one of those folders itself.
+    `root` may also be one of those folders itself: the depth with the most runs counts, since other
+    folders may contain a `config.yaml` too.
     """
-    depths = (root.glob("/".join("*" * depth)) if depth else [root] for depth in range(4))
-    found = (sorted(filter(is_run, paths)) for paths in depths)
-    return next(filter(None, found), [])
+    depths = (root.glob("/".join("*" * depth)) if depth else [root] for depth in range(3, -1, -1))
+    return max((sorted(filter(is_run, paths)) for paths in depths), key=len)
 
 
 def read_run(folder: Path) -> StoredRun:
@@ -195,9 +194,10 @@ def read_run(folder: Path) -> StoredRun:
     try:
         run.size, run.written = _measure(folder)
         if (folder / "summary.json").exists():
-            run.parse_summary(
-                _read(folder / "summary.json", lambda path: json.loads(path.read_bytes()))
-            )
+            summary = _read(folder / "summary.json", lambda path: json.loads(path.read_bytes()))
+            if isinstance(summary, dict) and "config" not in summary:  # of an earlier version
+                summary["config"] = _read(folder / "config.yaml", read_config)
+            run.parse_summary(summary)
         else:
             if (folder / "config.yaml").exists():
                 run.parse(_read(folder / "config.yaml", read_config))
@@ -256,7 +256,8 @@ def _find_state(folder: Path) -> tuple[State, str]:
         return State.SEARCHING, ""
     if error := _read_last_error(folder / "train.log"):
         return State.FAILED, error
-    return (State.STOPPED if History(folder / "history.csv").rows else State.EMPTY), ""
+    begun = (folder / "search/trials").exists() or History(folder / "history.csv").rows
+    return (State.STOPPED if begun else State.EMPTY), ""
 
 
 def _read_last_error(log: Path) -> str:

@@ -12,14 +12,17 @@ from tests.stored_runs import write_stored_run
 
 
 def test_a_finished_run(tmp_path):
-    folder = write_stored_run(tmp_path, 0.44, loss="triplet", seed=3, name="mine")
+    folder = write_stored_run(tmp_path, 0.44, loss="triplet", seed=3, name=2024)
+    (folder.parent / "exported").mkdir()
+    for name in ("config.yaml", "exported/config.yaml", "exported/model.safetensors"):
+        (folder.parent / name).write_text("a: 1")  # of other programs, or of dml.export
     for root in (tmp_path, folder.parents[1], folder.parent, folder):
         assert find_runs(root) == [folder]
     run = read_run(folder)
     assert (run.state, run.problem, run.id) == (State.FINISHED, "", folder.name[-8:])
     config, (job,) = run.config, run.summary.jobs
     names = (config.name, config.seed, config.experiment, config.loss, config.epochs)
-    assert names == ("mine", 3, "single", "triplet", 10)
+    assert names == ("2024", 3, "single", "triplet", 10)
     assert job.metrics == {"map_at_r": 0.44, "precision_at_1": 0.64}
     assert run.options["optim.lr"] == 0.001
     assert "data.root" not in run.options  # does not decide the result

@@ -46,14 +46,8 @@ def published(tmp_path_factory):
     first, again = declared.same
     arms = {name: declared.arms[name] for name in declared.same}
     claims = [Claim(better=first, than=again, source="a test")]
-    changes = {
-        "options": options,
-        "epochs": [2, 4],
-        "arms": arms,
-        "claims": claims,
-        "reference": first,
-    }
-    study = declared.model_copy(update=changes)
+    changes = {"options": options, "epochs": [2, 4], "arms": arms, "claims": claims}
+    study = declared.model_copy(update={**changes, "reference": first})
     results = None
     for arm in arms:
         trained = train_arm(study, arm, arms[arm], features, folder / "outputs" / arm)
