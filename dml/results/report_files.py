@@ -67,7 +67,7 @@ def write_reports(
     valid = list(dict.fromkeys([*known, *sorted(with_runs)]))
     for name in names:
         if name not in (*valid, "all"):
-            more = f"; known with runs in {root} are {', '.join(with_runs) or 'none'}"
+            more = f"; those with finished runs in {root}: {', '.join(with_runs) or 'none'}"
             raise UserError(f"experiment: no '{name}'{nearest(name, [*valid, 'all']) or more}")
     ids = list(dict.fromkeys(id for name in names for id in (valid if name == "all" else [name])))
     output_folder(out)

@@ -50,7 +50,7 @@ def test_an_experiment_and_all(two_seeds, tmp_path, capsys, monkeypatch):
     ("words", "answer"),
     [
         (["mft_tabel12"], "experiment: no 'mft_tabel12'; did you mean 'mft_table12'?"),
-        (["single"], "experiment: no 'single'; known with runs in "),
+        (["single"], "experiment: no 'single'; those with finished runs in "),
     ],
 )
 def test_mistakes_are_one_line(words, answer, tmp_path, capsys):
