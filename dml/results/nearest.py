@@ -8,7 +8,6 @@ from typing import Any
 
 from dml.core.installation import CONFIGS
 from dml.core.metric_names import metric_label
-from dml.results.catalog import identity_of
 from dml.results.frame import GROUPS, comparable, differing_options, format_option, join_some
 from dml.results.published import VALIDATED, read_result, rows_of
 from dml.results.tables import Cell
@@ -76,6 +75,8 @@ def _differences(
 
 def _other_options(run: StoredRun) -> list[str]:
     """Returns the options in which a run differs from the files that it chose."""
+    from dml.results.catalog import identity_of  # late: most runs have no published number
+
     names: dict[str, Any] = {"experiment": run.config.experiment if run.config else ""}
     names |= {group: (run.content.get(group) or {}).get("name") for group in (*GROUPS, "search")}
     chosen = [(CONFIGS / group / f"{name}.yaml", name) for group, name in names.items()]
