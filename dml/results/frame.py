@@ -14,7 +14,6 @@ a report needs, without checkpoints, pictures or images.
 
 from __future__ import annotations
 
-import gc
 import json
 import time
 from collections import Counter
@@ -60,10 +59,7 @@ def load_frame(root: Path) -> pd.DataFrame:
         raise UserError(
             f"runs: there is no folder {root}; {shell_command('train')} writes to outputs/"
         )
-    gc.freeze()  # to go through all that is imported, again and again, takes a sixth of the time
-    frame = make_frame(sorted(map(read_run, find_runs(root)), key=lambda run: -run.written))
-    gc.unfreeze()
-    return frame
+    return make_frame(sorted(map(read_run, find_runs(root)), key=lambda run: -run.written))
 
 
 def make_frame(runs: Iterable[StoredRun]) -> pd.DataFrame:

@@ -9,7 +9,6 @@ A summary repeats the config, since JSON is read fifty times as fast as YAML.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,6 +20,7 @@ from typing import Annotated, Any
 
 import yaml  # type: ignore[import-untyped]
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import from_json
 
 from dml.config.identity import flatten, identity, refuse_interpolation
 from dml.core.errors import UserError, first_line
@@ -194,7 +194,7 @@ def read_run(folder: Path) -> StoredRun:
     try:
         run.size, run.written = _measure(folder)
         if (folder / "summary.json").exists():
-            summary = _read(folder / "summary.json", lambda path: json.loads(path.read_bytes()))
+            summary = _read(folder / "summary.json", lambda path: from_json(path.read_bytes()))
             if isinstance(summary, dict) and "config" not in summary:  # of an earlier version
                 summary["config"] = _read(folder / "config.yaml", read_config)
             run.parse_summary(summary)
