@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import copy
+import gc
 import io
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -60,10 +62,7 @@ def without_pictures() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _no_pictures(request):
     """Leaves out the pictures of runs, except in tests marked `pictures`."""
-    if request.node.get_closest_marker("pictures"):
-        yield
-        return
-    with without_pictures():
+    with nullcontext() if request.node.get_closest_marker("pictures") else without_pictures():
         yield
 
 
@@ -79,6 +78,8 @@ def _one_thread():
     import torch
 
     torch.set_num_threads(1)
+    yield
+    atexit.unregister(gc.freeze)  # by `runs` and `report`; nanobind would report leaks at the end
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -171,9 +172,7 @@ def command_line(monkeypatch, capfd) -> Callable[..., tuple[int, str, str]]:
         from dml.cli.train_command import resume, train
 
         monkeypatch.setattr("sys.argv", ["train.py", *words])
-        status = command(train, "train", resume)
-        out, err = capfd.readouterr()
-        return status, out, err
+        return command(train, "train", resume), *capfd.readouterr()
 
     return run_command
 

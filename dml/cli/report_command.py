@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dml.cli.error_lines import report_errors
-from dml.cli.parser import make_parser
+from dml.cli.parser import make_parser, rarely_collect_garbage
 from dml.core.installation import shell_command
 
 DESCRIPTION = """\
@@ -30,6 +30,7 @@ def main(argv: list[str] | None = None) -> int:
     add("--no-figures", action="store_true", help="tables only, which is faster")
     add("--results", type=Path, action="append", default=[], metavar="<file>.csv", help=shared)
     options = parser.parse_args(argv)
+    rarely_collect_garbage()
     from dml.results.report_files import write_reports  # imported late: --help need not load torch
 
     out, figures = options.out or options.runs / "reports", not options.no_figures

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from dml.cli.error_lines import report_errors
-from dml.cli.parser import make_parser
+from dml.cli.parser import make_parser, rarely_collect_garbage
 from dml.core.errors import UserError, nearest
 from dml.core.installation import shell_command
 
@@ -68,15 +67,14 @@ def main(argv: list[str] | None = None) -> int:
         raise UserError(f"{action}: takes {'two runs' if action == 'compare' else 'runs'}, by id")
     elif action == "compare" and options.json:
         raise UserError("compare: prints tables only; leave out --json")
+    rarely_collect_garbage()
     from rich.console import Console
 
     from dml.results import run_list
     from dml.results.frame import load_frame, one_per_run
 
     console = Console(highlight=False)  # colors only on a terminal
-    gc.freeze()  # to go through all that is imported, again and again, takes a sixth of the time
     frame = load_frame(root)
-    gc.unfreeze()
     runs = one_per_run(frame)
     if action in ("compare", "rm"):
         found = [run_list.find_run(word, runs) for word in words]

@@ -153,10 +153,11 @@ def estimates(rows: pd.DataFrame, metrics: Iterable[str], prefix: str = "") -> d
     Metrics that no run has are left out. Of two runs with the same seed, the one with more repeats
     counts.
     """
+    columns = {metric: prefix + metric for metric in metrics if prefix + metric in rows}
     longest = rows.groupby("folder").repeat.transform("count")
-    ordered = rows.assign(count=-longest).sort_values(["count", "seed", "repeat"], kind="stable")
+    ordered = rows[["seed", "repeat", *columns.values()]].iloc[(-longest).argsort(kind="stable")]
     ordered = ordered.drop_duplicates(["seed", "repeat"]).sort_values(["seed", "repeat"])
-    known = {m: tuple(ordered[prefix + m].dropna()) for m in metrics if prefix + m in ordered}
+    known = {metric: tuple(ordered[name].dropna()) for metric, name in columns.items()}
     return {metric: Estimate(values) for metric, values in known.items() if values}
 
 

@@ -56,7 +56,10 @@ class Results(NamedTuple):
     def read(cls, folder: Path) -> Results:
         """Reads what `write` wrote."""
         return cls(
-            *(pd.read_csv(folder / f"{name}.csv", dtype={"arm": str}) for name in cls._fields)
+            *(
+                pd.read_csv(folder / f"{name}.csv", dtype={"arm": str, "edges": str})
+                for name in cls._fields
+            )
         )
 
     def of_length(self, epochs: Mapping[str, int]) -> Results:
