@@ -19,6 +19,7 @@ import environment  # noqa: F401
 from dml.cli.error_lines import report_errors
 from dml.cli.parser import make_parser
 from dml.core.atomic_io import output_folder
+from dml.core.errors import UserError
 from scripts.studies.reality_check.declaration import committed_at, read_declaration
 from scripts.studies.reality_check.page import write_page
 from scripts.studies.reality_check.trainings import Results, train_arm
@@ -40,12 +41,16 @@ def main(argv: list[str] | None = None) -> int:
     file = STUDIES / options.study / "declaration.yaml"
     study, tables = read_declaration(file), options.pages / options.study
     outputs = output_folder(options.outputs / options.study)
+    if unknown := set(options.arms or ()) - set(study.arms):
+        raise UserError(f"--arms: no {', '.join(unknown)}; the study has {', '.join(study.arms)}")
     for arm in (options.arms or study.arms) if options.data else ():
         results = train_arm(study, arm, study.arms[arm], options.data, outputs / arm)
         results.scores["declared"] = committed_at(file)
         if (tables / "scores.csv").exists():
             results = Results.read(tables).add(results)
         results.write(tables)
+    if not (tables / "scores.csv").exists():
+        raise UserError(f"{options.study}: no results in {tables}; give the data to train its arms")
     results = Results.read(tables)
     if missing := {study.reference, *study.same} - set(results.scores.arm):
         print(f"tables      {tables}; a page needs results of {', '.join(sorted(missing))} too")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 
 import dml
 from dml.core.errors import UserError
@@ -39,12 +40,13 @@ def check_loss(
     published = Results.read(RESULTS)
     if any(one.startswith("loss._target_=") for one in options):
         options = ["loss=custom", *options]
-    costs = published.scores.groupby(["arm", "epochs"]).core_seconds.first()
-    hours = costs.groupby("arm").sum().median() * (0.3 if quick else 1) / 3600
-    tried = without_search([*study.options, *options])
-    tried = [option for option in tried if not option.startswith("protocol.")]
-    _try_steps([f"data.root={features}", *tried], outputs / f"{name}_first")
-    print(f"trains {name} for about {60 * hours:.0f} core-minutes (on idle cores)", flush=True)
+    tried = [o for o in without_search([*study.options, *options]) if not o.startswith("protocol.")]
+    pace = _try_steps([f"data.root={features}", *tried], outputs / f"{name}_first", published)
+    arms = published.scores.groupby("arm")
+    cost = published.scores.groupby(["arm", "epochs"]).core_seconds.first().groupby("arm").sum()
+    seconds = pace * (cost / (arms.seconds.sum() / arms.steps.sum())).median()
+    minutes = seconds * (0.3 if quick else 1) / 60
+    print(f"trains {name} for about {minutes:.0f} core-minutes (on idle cores)", flush=True)
     if quick:
         study = study.model_copy(update={"options": [*study.options, *QUICK]})
     results = train_arm(study, name, options, features, outputs / name)
@@ -73,19 +75,35 @@ def check_loss(
     print(f"page        {outputs / f'{name}_page.md'}")
 
 
-def _try_steps(options: Sequence[str], outputs: Path) -> None:
-    """Trains a hundred steps without a search, and reports a loss that lowers the scores.
+def _try_steps(options: Sequence[str], outputs: Path, published: Results) -> float:
+    """Trains a hundred steps without a search, and returns the seconds of one.
+
+    A loss that lowers the scores is reported.
 
     Raises:
-        UserError: the weights have not changed. (Training itself refuses a loss that is not finite
-            or has no gradient at all.)
+        UserError: the weights have not changed, or the features are not those of the study.
+            (Training itself refuses a loss that is not finite or has no gradient at all.)
     """
-    job = dml.train([f"outputs={outputs}", *options, "protocol.epochs=1"])["jobs"][0]
-    if job["metrics"] == job["untrained"]:
+    summary = dml.train([f"outputs={outputs}", *options, "protocol.epochs=1"])
+    jobs, images = summary["jobs"], published.images()
+    trained, untrained = (
+        100 * fmean(job[kind]["map_at_r"] for job in jobs) for kind in ("metrics", "untrained")
+    )
+    tested, before = summary["classes_tested"], published.scores.untrained.mean()
+    if (
+        f"{images.sum()} images of {len(images)} " not in tested
+        or abs(untrained / before - 1) > 0.1
+    ):
+        raise UserError(
+            f"data: not the features of the study: {tested}, MAP@R {untrained:.1f} % before "
+            f"training; the study has {images.sum()} images of {len(images)} classes, {before:.1f} "
+            "%. docs/results/reality_check.md has the command that makes them"
+        )
+    if trained == untrained:
         raise UserError("loss: no gradient; a hundred steps have not changed the network")
-    trained, untrained = (100 * job[kind]["map_at_r"] for kind in ("metrics", "untrained"))
     if trained < untrained:
         print(
             f"warning: after a hundred steps MAP@R is {trained:.1f} %, below {untrained:.1f} % of "
-            "the untrained head; is the sign of the loss right?"
+            "the untrained head; is the sign of the loss right, or the learning rate too high?"
         )
+    return sum(job["seconds"] for job in jobs) / sum(job["steps"] for job in jobs)

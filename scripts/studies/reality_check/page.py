@@ -22,7 +22,7 @@ from scripts.studies.reality_check.statistics import (
     rank_arms,
     search_noise,
 )
-from scripts.studies.reality_check.trainings import IMAGES, Results
+from scripts.studies.reality_check.trainings import Results
 
 TEMPLATE = Path(__file__).with_name("page.md.jinja")
 
@@ -42,8 +42,7 @@ def write_page(study: Declaration, results: Results, folder: Path, name: str) ->
     draw_ranking(study, ranking[ranking.arm.isin(shown)], pictures / "summary.png")
     if not judged.empty:
         draw_claims(study, judged, pictures / "claims.png")
-    images = results.classes.set_index("arm").loc[IMAGES].drop(["epochs", "repeat"])
-    scores = results.scores
+    images, scores = results.images(), results.scores
     template = Template(TEMPLATE.read_text("utf-8"), trim_blocks=True)
     text = template.render(
         study=study,
@@ -61,7 +60,7 @@ def write_page(study: Declaration, results: Results, folder: Path, name: str) ->
         confidence=f"{study.confidence:.0%}",
         same=_same(study, results),
         noise=search_noise(study, results),
-        images=int(images.sum()),
+        images=images.sum(),
         classes=len(images),
         declared=", ".join(map(code, scores.declared.unique())),
         revisions=", ".join(map(code, scores.revision.str[:12].unique())),
@@ -76,8 +75,9 @@ def _same(study: Declaration, results: Results) -> str:
     difference = compare(results.of_length(choose_lengths(results)).classes, *study.same)
     low, high = difference.interval(study.confidence)
     within = "within" if max(-low, high) < study.margin else "**not within**"
+    zero = "; it excludes 0: intervals do not cover the noise of a search" if low * high > 0 else ""
     interval = f"{study.confidence:.0%} interval {low:+.2f} to {high:+.2f}"
-    return f"{difference.points:+.2f} points, {interval}, {within} the margin"
+    return f"{difference.points:+.2f} points, {interval}, {within} the margin{zero}"
 
 
 def _lengths(results: Results) -> list[str]:

@@ -62,6 +62,11 @@ class Results(NamedTuple):
             )
         )
 
+    def images(self) -> pd.Series:
+        """Returns the number of test images of each class."""
+        rows = self.classes.set_index("arm").loc[IMAGES].drop(["epochs", "repeat"])
+        return rows.astype(int)
+
     def of_length(self, epochs: Mapping[str, int]) -> Results:
         """Returns the scores of one length of training for each arm (arm → epochs)."""
         tables = (

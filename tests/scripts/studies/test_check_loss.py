@@ -48,11 +48,9 @@ def published(tmp_path_factory):
     claims = [Claim(better=first, than=again, source="a test")]
     changes = {"options": options, "epochs": [2, 4], "arms": arms, "claims": claims}
     study = declared.model_copy(update={**changes, "reference": first})
-    results = None
-    for arm in arms:
-        trained = train_arm(study, arm, arms[arm], features, folder / "outputs" / arm)
-        trained.scores["declared"] = "0000000"
-        results = trained if results is None else results.add(trained)
+    first, again = (train_arm(study, a, arms[a], features, folder / "outputs" / a) for a in arms)
+    results = first.add(again)
+    results.scores["declared"] = "0000000"
     results.write(folder / "tables")
     return study, features, folder / "tables"
 
@@ -120,6 +118,9 @@ def test_a_quick_look_is_marked(ranked, capsys):
     assert "no evidence" in capsys.readouterr().out
 
 
-def test_names_of_the_study_are_refused(published, tmp_path, monkeypatch):
+def test_names_of_the_study_and_other_features_are_refused(ranked, published, tmp_path):
     with pytest.raises(UserError, match="is a loss of the study"):
-        check.check_loss(published[1], ["loss=ms"], "ms", False, tmp_path)
+        check.check_loss(published[1], ["loss=ms"], "proxy_anchor", False, tmp_path)
+    other = write(tmp_path / "other.npz", classes=20)
+    with pytest.raises(UserError, match="not the features of the study: 60 images of 10"):
+        check.check_loss(other, ["loss=ms"], "yours", False, tmp_path)
