@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import fmean
 
 import dml
 from dml.core.errors import UserError
@@ -86,9 +85,7 @@ def _try_steps(options: Sequence[str], outputs: Path, published: Results) -> flo
     """
     summary = dml.train([f"outputs={outputs}", *options, "protocol.epochs=1"])
     jobs, images = summary["jobs"], published.images()
-    trained, untrained = (
-        100 * fmean(job[kind]["map_at_r"] for job in jobs) for kind in ("metrics", "untrained")
-    )
+    trained, untrained = (100 * summary[k]["map_at_r"]["mean"] for k in ("metrics", "untrained"))
     tested, before = summary["classes_tested"], published.scores.untrained.mean()
     if (
         f"{images.sum()} images of {len(images)} " not in tested

@@ -73,9 +73,13 @@ class Declaration(Strict):
     confidence: Annotated[float, Field(gt=0.5, lt=1)]
     not_tested: dict[str, str] = {}
 
+    def claimed(self) -> list[str]:
+        """Returns the arms of the claims."""
+        return [arm for claim in self.claims for arm in (claim.better, claim.than)]
+
     @model_validator(mode="after")
     def _names_are_arms(self) -> Declaration:
-        named = {self.reference, *self.same}.union(*((c.better, c.than) for c in self.claims))
+        named = {self.reference, *self.same, *self.claimed()}
         if missing := sorted(named - set(self.arms)):
             raise ValueError(f"no arm {', '.join(missing)}")
         return self

@@ -38,7 +38,7 @@ def write_page(study: Declaration, results: Results, folder: Path, name: str) ->
     pictures.mkdir(parents=True, exist_ok=True)
     draw_ranking(study, ranking, pictures / "ranking.png")
     draw_curves(results, pictures / "curves.png")
-    shown = {ranking.arm.iloc[0], study.reference, *judged.better, *judged.than}
+    shown = {ranking.arm.iloc[0], study.reference, *study.claimed()}
     draw_ranking(study, ranking[ranking.arm.isin(shown)], pictures / "summary.png")
     if not judged.empty:
         draw_claims(study, judged, pictures / "claims.png")
@@ -171,7 +171,7 @@ def draw_curves(results: Results, path: Path) -> None:
     arms = list(results.scores.arm.unique())
     rows = -(-len(arms) // 6)
     figure = plt.figure(figsize=(11, 0.8 + 1.5 * rows), layout="constrained")
-    axes = figure.subplots(rows, 6, sharex=True, sharey=True, squeeze=False)
+    axes = figure.subplots(rows, min(6, len(arms)), sharex=True, sharey=True, squeeze=False)
     for axis, arm in itertools.zip_longest(axes.flat, arms):
         tidy(axis)
         if arm is None:

@@ -81,10 +81,10 @@ def test_tables_hold_every_model_and_class_once(published):
 def test_a_study_of_images(published, tmp_path):
     options = ["data=digits", "protocol=validation", "evaluation.keep_embeddings=true"]
     options += ["search=grid", "+space.optim.lr={choices:[1e-4,1e-3]}", "protocol.repeats=2"]
-    study = published[0].model_copy(update={"features": None, "options": options, "epochs": [1, 2]})
-    first, again = (
-        train_arm(study, arm, study.arms[arm], "data", tmp_path / arm) for arm in study.arms
-    )
+    claims = [Claim(better="not_trained", than="proxy_anchor", source="a test")]
+    changes = {"features": None, "options": options, "epochs": [1, 2], "claims": claims}
+    study = published[0].model_copy(update=changes)
+    first, again = (train_arm(study, a, study.arms[a], "data", tmp_path / a) for a in study.arms)
     results = first.add(again)
     assert set(results.scores.edges) == {"optim.lr"}
     results.scores["declared"] = "0000000"
