@@ -9,7 +9,7 @@ import dml
 from dml.core.errors import UserError
 from scripts.studies.reality_check.declaration import Claim, read_declaration
 from scripts.studies.reality_check.page import write_page
-from scripts.studies.reality_check.statistics import describe_rank, judge_claims, rank_arms
+from scripts.studies.reality_check.statistics import describe_rank
 from scripts.studies.reality_check.trainings import Results, train_arm, without_search
 
 STUDY = "reality_check"
@@ -53,22 +53,16 @@ def check_loss(
     merged = published.add(results)
     title = f"{name} in the reality check" + (" (quick: no evidence)" if quick else "")
     others = sorted(published.scores.arm.unique())
-    study = study.model_copy(
-        update={
-            "title": title,
-            "arms": {**study.arms, name: list(options)},
-            "claims": [Claim(better=name, than=arm, source="this run") for arm in others],
-        }
-    )
+    claims = [Claim(better=name, than=arm, source="this run") for arm in others]
+    changes = {"title": title, "arms": {**study.arms, name: list(options)}, "claims": claims}
+    study = study.model_copy(update=changes)
     merged.write(outputs / f"{name}_page")
-    write_page(study, merged, outputs, f"{name}_page")
-    row = rank_arms(study, merged).set_index("arm").loc[name]
+    ranking, judged = write_page(study, merged, outputs, f"{name}_page")
+    row = ranking.set_index("arm").loc[name]
     print(f"MAP@R {row.map_at_r:.2f}, rank {describe_rank(row)} of {len(others) + 1}")
-    for claim in judge_claims(study, merged).itertuples():
-        print(
-            f"{claim.points:+6.2f}  {claim.low:+6.2f} to {claim.high:+6.2f}  {claim.verdict:12}  "
-            f"compared with {claim.than}"
-        )
+    for row in judged.itertuples():
+        interval = f"{row.low:+6.2f} to {row.high:+6.2f}"
+        print(f"{row.points:+6.2f}  {interval}  {row.verdict:12}  compared with {row.than}")
     if quick:
         print("quick: a first look, no evidence")
     print(f"page        {outputs / f'{name}_page.md'}")

@@ -27,13 +27,16 @@ from scripts.studies.reality_check.trainings import Results
 TEMPLATE = Path(__file__).with_name("page.md.jinja")
 
 
-def write_page(study: Declaration, results: Results, folder: Path, name: str) -> None:
-    """Writes `<name>.md`, and its pictures into `<name>/`.
+def write_page(
+    study: Declaration, results: Results, folder: Path, name: str
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Writes `<name>.md`, and its pictures into `<name>/`; returns the ranking and the claims.
 
-    They are `ranking`, `curves` and `claims`, and for README.md `summary`: the ranking of the best
-    arm, the reference, and the arms of the claims.
+    The pictures are `ranking`, `curves` and `claims`, and for README.md `summary`: the ranking of
+    the best arm, the reference, and the arms of the claims.
     """
-    ranking, judged = rank_arms(study, results), judge_claims(study, results)
+    ranking = rank_arms(study, results)
+    judged = judge_claims(study, results, ranking)
     pictures = folder / name
     pictures.mkdir(parents=True, exist_ok=True)
     draw_ranking(study, ranking, pictures / "ranking.png")
@@ -69,6 +72,7 @@ def write_page(study: Declaration, results: Results, folder: Path, name: str) ->
         hours=scores.groupby(["arm", "epochs"]).core_seconds.first().sum() / 3600,
     )
     write_text(folder / f"{name}.md", text.rstrip() + "\n")
+    return ranking, judged
 
 
 def _same(study: Declaration, results: Results) -> str:

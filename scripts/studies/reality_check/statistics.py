@@ -152,7 +152,7 @@ def still_rising(study: Declaration, results: Results, arm: str) -> bool:
     return bool(longest > (1 + study.plateau) * max(shorter))
 
 
-def judge_claims(study: Declaration, results: Results) -> pd.DataFrame:
+def judge_claims(study: Declaration, results: Results, ranking: pd.DataFrame) -> pd.DataFrame:
     """Returns a row per claim: `points`, `low`, `high`, `p` (Holm), the `verdict`, and `lengths`.
 
     `lengths` has the differences of equally long trainings.
@@ -164,8 +164,11 @@ def judge_claims(study: Declaration, results: Results) -> pd.DataFrame:
     sign; and *unknown* if an arm whose improvement would change the verdict chose a value at the
     edge of a logarithmic range. Otherwise *unknown*. Claims about arms without results are left
     out, but count as tests.
+
+    Args:
+        ranking: of `rank_arms`.
     """
-    ranking = rank_arms(study, results).set_index("arm")
+    ranking = ranking.set_index("arm")
     claims = [c for c in study.claims if {c.better, c.than} <= set(ranking.index)]
     chosen = results.of_length(choose_lengths(results)).classes
     equal = [results.of_length(dict.fromkeys(ranking.index, n)).classes for n in study.epochs]

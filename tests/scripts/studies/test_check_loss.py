@@ -102,8 +102,7 @@ def test_a_loss_is_ranked_among_the_published_ones(ranked, capsys):
     assert "`yours` above `proxy_anchor`" in page
     assert "loss.scale=" in page
     assert (folder / "yours_page" / "ranking.png").exists()
-    text = capsys.readouterr().out
-    assert "of 3" in text
+    assert "of 3" in (text := capsys.readouterr().out)
     assert "compared with proxy_anchor" in text
 
 

@@ -54,7 +54,7 @@ def difference(results, first, second):
 
 
 def test_claims_are_those_of_an_independent_computation(results):
-    judged = statistics.judge_claims(STUDY, results)
+    judged = statistics.judge_claims(STUDY, results, statistics.rank_arms(STUDY, results))
     differences = [difference(results, claim.better, claim.than) for claim in judged.itertuples()]
     p_values = [2 * stats.t.cdf(-abs(d / error), freedom) for d, error, freedom in differences]
     ordered = sorted([*p_values, *[1.0] * (len(STUDY.claims) - len(judged))])
@@ -158,5 +158,6 @@ def made(edge="", stages=1, short=0):
 def test_verdicts(than, settings, results, verdict):
     claim = Claim(better="high", than=than, source="a test", requires=settings.pop("requires", {}))
     update = {"claims": [claim], "same": ("high", "again"), "reference": "low", **settings}
-    judged = statistics.judge_claims(STUDY.model_copy(update=update), made(**results))
+    study, tables = STUDY.model_copy(update=update), made(**results)
+    judged = statistics.judge_claims(study, tables, statistics.rank_arms(study, tables))
     assert judged.verdict.tolist() == [verdict]
