@@ -43,9 +43,10 @@ def main(argv: list[str] | None = None) -> int:
     outputs = output_folder(options.outputs / options.study)
     if unknown := set(options.arms or ()) - set(study.arms):
         raise UserError(f"--arms: no {', '.join(unknown)}; the study has {', '.join(study.arms)}")
+    commit = committed_at(file) if options.data else ""
     for arm in (options.arms or study.arms) if options.data else ():
         results = train_arm(study, arm, study.arms[arm], options.data, outputs / arm)
-        results.scores["declared"] = committed_at(file)
+        results.scores["declared"] = commit
         if (tables / "scores.csv").exists():
             results = Results.read(tables).add(results)
         results.write(tables)

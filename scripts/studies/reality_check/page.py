@@ -32,8 +32,8 @@ def write_page(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Writes `<name>.md`, and its pictures into `<name>/`; returns the ranking and the claims.
 
-    The pictures are `ranking`, `curves` and `claims`, and for README.md `summary`: the ranking of
-    the best arm, the reference, and the arms of the claims.
+    The pictures are `ranking`, `curves` and `claims`. A ranking of more than twelve arms has a
+    `summary` too, of the best arm, the reference, and the arms of the claims.
     """
     ranking = rank_arms(study, results)
     judged = judge_claims(study, results, ranking)
@@ -41,8 +41,9 @@ def write_page(
     pictures.mkdir(parents=True, exist_ok=True)
     draw_ranking(study, ranking, pictures / "ranking.png")
     draw_curves(results, pictures / "curves.png")
-    shown = {ranking.arm.iloc[0], study.reference, *study.claimed()}
-    draw_ranking(study, ranking[ranking.arm.isin(shown)], pictures / "summary.png")
+    if len(ranking) > 12:
+        shown = {ranking.arm.iloc[0], study.reference, *study.claimed()}
+        draw_ranking(study, ranking[ranking.arm.isin(shown)], pictures / "summary.png")
     if not judged.empty:
         draw_claims(study, judged, pictures / "claims.png")
     images, scores = results.images(), results.scores
