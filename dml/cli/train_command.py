@@ -42,8 +42,10 @@ def selection_score(summary: dict[str, Any]) -> float | None:
     It is of validation classes, or of test classes where the protocol selects on those. None while
     another process trains the best configuration of a search.
     """
-    metric = str(summary.get("selected_by")).partition(" ")[0]
-    scores = summary.get("validation", {}).get(metric)
+    from dml.core.option_values import selection_section
+
+    metric, _, selected_on = str(summary.get("selected_by")).partition(" on ")
+    scores = summary.get(selection_section(selected_on), {}).get(metric)
     return None if scores is None else float(scores["mean"])
 
 

@@ -8,7 +8,6 @@ A named experiment may choose a table by `experiment.params`, in which rows may 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
@@ -19,6 +18,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from dml.config.command_line import is_multirun, split_flags
 from dml.config.identity import refuse_interpolation
+from dml.config.options import format_override, set_option
 from dml.core.errors import ConfigError, nearest
 from dml.core.installation import CONFIGS
 
@@ -43,7 +43,8 @@ def extract_params(words: Sequence[str], config_name: str) -> tuple[list[str], s
         return others, chosen[-1]  # Hydra will report the same problem
     preset = load_preset(chosen[-1], cfg.loss.name, cfg.data.name)
     apply_params(cfg, chosen[-1], overrides)  # rejects options that this run does not have
-    return [f"{name}={json.dumps(value)}" for name, value in preset.items()] + others, None
+    values = [format_override(name, value) for name, value in preset.items()]
+    return values + others, None
 
 
 def apply_params(cfg: DictConfig, params: str | None, overrides: Iterable[str]) -> DictConfig:
@@ -66,7 +67,7 @@ def apply_params(cfg: DictConfig, params: str | None, overrides: Iterable[str]) 
         if name in given:
             continue
         try:
-            OmegaConf.update(cfg, name, value)
+            set_option(cfg, name, value)
         except OmegaConfBaseException:
             problems.append(f"params: {table} sets {name}, which this run does not have")
     if problems:
@@ -94,7 +95,10 @@ def load_preset(params: str, loss: str, data: str, required: bool = True) -> dic
     except Exception as error:  # PyYAML has its own exception classes
         line = str(error).splitlines()[0]
         raise ConfigError([f"params: {path} cannot be read: {line}"]) from error
-    if not any(isinstance(value, dict) for value in content.values()):
+    is_table = any(
+        isinstance(value, dict) and "." not in str(name) for name, value in content.items()
+    )
+    if not is_table:
         return {str(name): value for name, value in content.items()}
     rows = content.get(loss, {})
     if required and not {data, "default"} & rows.keys():

@@ -55,7 +55,8 @@ def find_problems(space: dict[str, Any], options: dict[str, Any]) -> Iterator[tu
         example = "{choices:[1e-5,1e-4]}" if grid else "{low:1e-6,high:1e-3,log:true}"
         yield "search", f"nothing to search; for example '+space.optim.lr={example}'"
     for name, entry in ranges.items():
-        if name not in options:
+        is_node = any(option.startswith(f"{name}.") for option in options)
+        if name not in options and not is_node:
             yield f"space.{name}", f"no such option{nearest(name, options)}"
         elif problem := _find_range_problem(entry):
             yield f"space.{name}", problem

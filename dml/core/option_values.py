@@ -37,6 +37,18 @@ SPLITS = {
     "all": SplitScheme(1, 1.0, selected_on="nothing"),
 }
 
+SECTIONS = ("validation", "selection")  # names of the scores that select the best epoch
+
+
+def selection_section(selected_on: str) -> str:
+    """Returns the name of the scores that select the best epoch, in files and trackers.
+
+    Only scores of validation classes are called `validation`; where a protocol selects on the test
+    classes they are `selection`.
+    """
+    return "validation" if selected_on == "validation" else "selection"
+
+
 # evaluation.measures, by when each is computed: at every evaluation, for the best network, or as a
 # figure of the best network.
 EXTRA_METRICS = {

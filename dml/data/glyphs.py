@@ -114,14 +114,13 @@ def characters(count: int) -> list[str]:
 
 def text_faces() -> dict[Path, set[int]]:
     """Returns the font faces for running text: file → code points of its characters."""
-    import matplotlib
-    from matplotlib.ft2font import FT2Font
+    from dml.core.plotting import matplotlib  # late: it takes a part of a second
 
     folder = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
     families = ("DejaVuSans", "DejaVuSerif", "STIXGeneral")
     files = [path for path in sorted(folder.glob("*.ttf")) if path.name.startswith(families)]
     return {
-        path: set(FT2Font(str(path)).get_charmap())
+        path: set(matplotlib.ft2font.FT2Font(str(path)).get_charmap())
         for path in files
         if "Display" not in path.name  # contains only a few symbols
     }

@@ -17,20 +17,21 @@ import base64
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from cycler import cycler
-from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from dml.core.metric_names import is_score
 from dml.core.statistics import Estimate
 from dml.results.compare import is_comparable
 from dml.results.report import Report, Row, Section, main_metric, metric_name
-from dml.runs.figures.drawing import COLORS, plt, save, tidy
+from dml.runs.drawing_guard import attempt
+from dml.runs.figures.drawing import COLORS, Axes, plt, save, tidy
 from dml.runs.folder.stored_run import StoredRun
 
 Picture = tuple[str, str]  # text below it, data URI
@@ -55,10 +56,12 @@ def new_picture(pictures: list[Picture], title: str) -> Iterator[Axes]:
     """Yields empty axes, and appends the picture of what has been drawn into them."""
     with plt.rc_context(STYLE):
         figure, axis = plt.subplots(figsize=(6.2, 3.8), layout="constrained")
-        yield axis
-        stream = io.BytesIO()
-        figure.savefig(stream, format="svg", metadata={"Date": None})
-        plt.close(figure)
+        try:
+            yield axis
+            stream = io.BytesIO()
+            figure.savefig(stream, format="svg", metadata={"Date": None})
+        finally:
+            plt.close(figure)
     pictures.append((title, data_uri(stream.getvalue(), "image/svg+xml")))
 
 
@@ -160,32 +163,39 @@ def plot_curves(axis: Axes, curves: Mapping[str, pd.DataFrame], x_label: str, me
 def draw_figures(report: Report) -> list[Picture]:
     """Returns the pictures of a report: first ours and the published scores, then its kinds.
 
-    There are none for what has not been run.
+    There are none for what has not been run. One that cannot be drawn is left out with a note.
     """
     pictures: list[Picture] = []
+    metric = main_metric(report.about)
     for section in report.sections:
-        _compare_scores(section, main_metric(report.about), pictures)
+        compare = partial(_compare_scores, section, metric, pictures)
+        attempt(f"the comparison of scores in {report.about.id}", compare)
     for kind in report.about.figures:
-        name, _, column = kind.partition(":")
-        metric = column or main_metric(report.about)
-        if name in ("hyperparameter_curves", "heat_map"):
-            draw = _heat_maps if name == "heat_map" else _hyperparameter_curves
-            for on, points in _points(report, metric).groupby("on", sort=False):
-                draw(points, metric, str(on), pictures)
-            continue
-        for section in report.sections:
-            rows = [r for r in section.rows if r.stored and r.key.evaluation != "concatenated"]
-            if report.about.source is None:  # own runs: the best ones first
-                rows.sort(key=lambda row: -row.ours[metric].mean if metric in row.ours else 0.0)
-            if rows and name in ("learning_curves", "runtime"):
-                _learning_curves(section, rows, column, name == "runtime", pictures)
-            elif rows and name == "relative_improvement":
-                _relative_improvement(section, rows, metric, pictures)
-            elif rows:
-                if report.about.source is None:  # the best one of each method
-                    rows = list({row.method: row for row in rows[::-1]}.values())[::-1]
-                pictures += _pictures_of_runs(section, rows, name)
+        attempt(f"{kind} of {report.about.id}", partial(_draw_kind, report, kind, pictures))
     return pictures
+
+
+def _draw_kind(report: Report, kind: str, pictures: list[Picture]) -> None:
+    """Draws one kind of figures for each part of a report."""
+    name, _, column = kind.partition(":")
+    metric = column or main_metric(report.about)
+    if name in ("hyperparameter_curves", "heat_map"):
+        draw = _heat_maps if name == "heat_map" else _hyperparameter_curves
+        for on, points in _points(report, metric).groupby("on", sort=False):
+            draw(points, metric, str(on), pictures)
+        return
+    for section in report.sections:
+        rows = [r for r in section.rows if r.stored and r.key.evaluation != "concatenated"]
+        if report.about.source is None:  # own runs: the best ones first
+            rows.sort(key=lambda row: -row.ours[metric].mean if metric in row.ours else 0.0)
+        if rows and name in ("learning_curves", "runtime"):
+            _learning_curves(section, rows, column, name == "runtime", pictures)
+        elif rows and name == "relative_improvement":
+            _relative_improvement(section, rows, metric, pictures)
+        elif rows:
+            if report.about.source is None:  # the best one of each method
+                rows = list({row.method: row for row in rows[::-1]}.values())[::-1]
+            pictures += _pictures_of_runs(section, rows, name)
 
 
 def _pictures_of_runs(section: Section, rows: Sequence[Row], name: str) -> Iterator[Picture]:

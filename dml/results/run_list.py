@@ -13,7 +13,7 @@ import pandas as pd
 from rich.filesize import decimal
 from rich.text import Text
 
-from dml.core.errors import UserError, nearest
+from dml.core.errors import UserError, describe_failure, nearest
 from dml.core.installation import shell_command
 from dml.core.metric_names import SAME, is_score, metric_label, tabled
 from dml.core.progress import format_epoch
@@ -258,7 +258,10 @@ def _draw_curves(runs: pd.DataFrame, path: Path) -> list[Text]:
         title = name if name and sum(first["name"] == name) == 1 else ", ".join(texts) or loss
         groups[title] = list(runs[runs.configuration == key].run)
     metric, _, classes = first.selected_by.iloc[0].partition(" on ")
-    drawn = write_curves(groups, metric, f"{common_names(runs)}, {classes} images", path)
+    try:
+        drawn = write_curves(groups, metric, f"{common_names(runs)}, {classes} images", path)
+    except Exception as error:  # no picture is worth the table
+        return [Text(f"note: the curves cannot be drawn: {describe_failure(error)}")]
     return [Text(f"curves      {path}")] if drawn else []
 
 

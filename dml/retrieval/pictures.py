@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 
 import numpy as np
-from matplotlib.figure import Figure
 from PIL import Image, ImageOps
 from torch import Tensor
 from torchvision.transforms.functional import pil_to_tensor, to_pil_image
 from torchvision.utils import make_grid
 
+from dml.core.plotting import Figure
 from dml.retrieval.embeddings import SplitEmbeddings
 
 CELL, MARGIN, FRAME = 124, 8, 4  # pixels of an image in a grid
 MAP_POINTS = 600  # of a map: a few seconds
+MAP_LEAST = 5  # points: t-SNE needs neighbors
 
 
 def draw_grids(
@@ -56,7 +57,10 @@ def _framed(image: Tensor, frame: str) -> Tensor:
 
 
 def draw_maps(
-    networks: Mapping[str, SplitEmbeddings], title: str, class_counts: Sequence[int]
+    networks: Mapping[str, SplitEmbeddings],
+    title: str,
+    class_counts: Sequence[int],
+    on_omission: Callable[[str, str], None] = lambda name, reason: None,
 ) -> Figure | None:
     """Draws maps of the queries of a few classes by t-SNE: a column for each network.
 
@@ -66,31 +70,68 @@ def draw_maps(
         networks: title → embeddings of the same images.
         title: of the picture.
         class_counts: numbers of classes, the first ones of the queries; a row for each.
+        on_omission: called with the title of a network that has no map, and the reason.
 
     Returns:
-        The figure; None without a network, or for fewer than five images: t-SNE needs neighbors.
+        The figure; None without a network or if no network has a map. The panel of a network
+        without a map says why (`why_no_map`).
     """
-    from sklearn.manifold import TSNE  # late: a second
-
     labels = next((one.query_labels.cpu().numpy() for one in networks.values()), np.empty(0))
-    if len(labels) < 5:
+    if not len(labels):
         return None
     counts = sorted({min(count, len(np.unique(labels))) for count in class_counts})
     shape = len(counts), len(networks)
     figure = Figure((3.8 * shape[1], 4.0 * shape[0] + 0.3), layout="constrained")
     panels = product(counts, networks.items())
     axes = figure.subplots(*shape, squeeze=False).flat
+    mapped = 0
     for axis, (count, (name, embeddings)) in zip(axes, panels, strict=True):
         classes = np.unique(labels)[:count]
         rows = np.flatnonzero(np.isin(labels, classes))
         rows = rows[:: -(-len(rows) // MAP_POINTS)]
-        points = embeddings.query.float().cpu().numpy()[rows]
-        perplexity = min(30.0, (len(points) - 1) / 3)
-        positions = TSNE(perplexity=perplexity, init="pca", random_state=0).fit_transform(points)
-        numbers = np.searchsorted(classes, labels[rows])
-        axis.scatter(*positions.T, c=numbers, cmap="tab20", s=14, alpha=0.75, lw=0)
-        axis.set_aspect("equal", adjustable="datalim")
         axis.set_title(f"{name}\n{len(rows)} images of {count} classes", fontsize=10)
         axis.set_axis_off()
+        points = embeddings.query.float().cpu().numpy()[rows]
+        if reason := why_no_map(points):
+            axis.text(0.5, 0.5, f"no map: {reason}", ha="center", va="center", wrap=True)
+            on_omission(name, reason)
+            continue
+        numbers = np.searchsorted(classes, labels[rows])
+        axis.scatter(*_map(points).T, c=numbers, cmap="tab20", s=14, alpha=0.75, lw=0)
+        axis.set_aspect("equal", adjustable="datalim")
+        mapped += 1
+    if not mapped:
+        return None
     figure.suptitle(title, fontsize=10)
     return figure
+
+
+def why_no_map(points: np.ndarray) -> str:
+    """Returns why points N×D cannot be given to t-SNE; empty if they can.
+
+    `init="pca"` divides by the spread of the points, and the C code ends the process for the NaN
+    that equal points give.
+    """
+    if len(points) < MAP_LEAST:
+        return f"fewer than {MAP_LEAST} images"
+    if not np.isfinite(points).all():
+        return "embeddings are not finite"
+    exact = points.astype(np.float64)
+    exact /= np.abs(exact).max() or 1.0  # so that no square is out of range
+    rounding = 4 * np.finfo(np.float32).eps * np.linalg.norm(exact)
+    spreads = np.linalg.svd(exact - exact.mean(axis=0), compute_uv=False)
+    directions = int((spreads > rounding).sum())
+    if directions < 2:
+        return "embeddings are equal" if directions == 0 else "embeddings lie on a line"
+    return ""
+
+
+def _map(points: np.ndarray) -> np.ndarray:
+    """Returns positions N×2 of points by t-SNE."""
+    from sklearn.manifold import TSNE  # late: a second
+
+    # A power of two changes no digit, and keeps the squares of tiny and of huge values in range.
+    _, exponent = np.frexp(np.abs(points).max())
+    scaled = np.ldexp(points, -exponent)
+    perplexity = min(30.0, (len(points) - 1) / 3)
+    return TSNE(perplexity=perplexity, init="pca", random_state=0).fit_transform(scaled)

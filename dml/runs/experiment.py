@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import version
@@ -27,6 +27,7 @@ from dml.core.atomic_io import write_json
 from dml.core.errors import ConfigError, UserError
 from dml.core.installation import git_revision, shell_command, versions
 from dml.core.locks import Busy
+from dml.core.option_values import selection_section
 from dml.core.progress import open_display, show_task
 from dml.core.run_log import log_start, run_logger, write_log
 from dml.core.secrets import MASK, mask_options
@@ -37,13 +38,14 @@ from dml.methods.dry_run import dry_run
 from dml.models.embedder import NORMALIZERS
 from dml.retrieval.embeddings import concatenate_models
 from dml.runs.console import console, print_line, print_results
+from dml.runs.drawing_guard import DrawingGuard
 from dml.runs.figures.run_figures import draw_curves
 from dml.runs.folder.run_folder import RunFolder, load_cfg
 from dml.runs.folder.stored_run import read_config
 from dml.runs.job import EMBEDDINGS, JobRun, Result, RunContext, translate_resource_errors
 from dml.runs.train_jobs import Models, train_jobs, unfinished_jobs, wait
 from dml.runs.workers import Stop, start_workers
-from dml.tracking import RunInfo, Tracker, track_run
+from dml.tracking import GuardedTracker, RunInfo, Tracker, track_run
 from dml.training.device import device_name, peak_memory_mb
 from dml.training.micro_batches import uses_batch_statistics
 from dml.training.process_group import distributed_session
@@ -164,7 +166,8 @@ class Experiment:
 
     def __post_init__(self) -> None:
         self.world = self.context.world
-        self.tracker = self.world.run_on_main(self.context.builder.tracker) or Tracker()
+        tracker = self.world.run_on_main(self.context.builder.tracker)
+        self.tracker = Tracker() if tracker is None else GuardedTracker(tracker, print_line)
 
     def leave_finished(self, summary: dict[str, Any]) -> dict[str, Any]:
         """Prints the result of a finished run, and sends rows that its tracker lacks."""
@@ -174,10 +177,28 @@ class Experiment:
         print_line("already finished; overwrite=true starts it again")
         if self.tracker.keeps_a_copy:  # it was unreachable before, or is chosen afterwards
             with folder.locked(), track_run(self.tracker, self._tracker_info()):
+                self._draw_curves(summary)
                 for result in summary["jobs"]:
                     self.tracker.job_done(result)
                 self.tracker.conclude(summary, folder.pictures())
+        else:
+            with suppress(Busy):  # the process that trained the run draws them
+                self.world.run_on_main(partial(self._draw_left_curves, summary))
         return self._show(summary)
+
+    def _draw_left_curves(self, summary: dict[str, Any]) -> None:
+        """Draws curves that a stopped process has left."""
+        if DrawingGuard(self.folder.figures_state).is_pending:
+            with self.folder.locked():
+                self._draw_curves(summary)
+
+    def _draw_curves(self, summary: dict[str, Any]) -> None:
+        """Draws the learning curves of a finished run if they are left to draw."""
+        folder, guard = self.folder, DrawingGuard(self.folder.figures_state)
+        keys = [(result["repeat"], result["fold"]) for result in summary["jobs"]]
+        draw = partial(draw_curves, self.context.config, folder.history, keys, folder.figures)
+        if guard.is_pending:
+            guard.draw("learning curves", draw)
 
     def prepare(self) -> None:
         """Tries the first model before the folder is created: impossible runs leave no files."""
@@ -199,7 +220,7 @@ class Experiment:
             self.built[job.key] = model
 
     def run(self, stop: StopRequest) -> dict[str, Any]:
-        """Searches and trains, together with any number of processes, and writes the summary last.
+        """Searches and trains, together with any number of processes, and writes the summary.
 
         Args:
             stop: called after every step.
@@ -227,11 +248,17 @@ class Experiment:
                 results = [*train_jobs(self.context, folder, request, self.tracker, self.built)]
                 with raise_on_signals(saved=True) if world.size == 1 else nullcontext():
                     summary = self._summarize(results)
-                summary["wall_seconds"] = round(time.monotonic() - started, 2)
-                summary |= {} if outcome is None else {"search": outcome}
+                    summary["wall_seconds"] = round(time.monotonic() - started, 2)
+                    summary |= {} if outcome is None else {"search": outcome}
+                    world.broadcast_from_main(partial(self._store, summary))
+                    world.broadcast_from_main(partial(self._draw_curves, summary))
                 self.tracker.conclude(summary, folder.pictures())
-                world.broadcast_from_main(lambda: write_json(folder.summary, summary))
         return self._show(summary)
+
+    def _store(self, summary: dict[str, Any]) -> None:
+        """Writes the summary, before the curves and the tracker, which cannot cost it then."""
+        DrawingGuard(self.folder.figures_state).plan()
+        write_json(self.folder.summary, summary)
 
     def _search(self, stop: StopRequest) -> dict[str, Any]:
         """Searches, takes the best values, and returns the search of the summary.
@@ -308,13 +335,11 @@ class Experiment:
         run_logger.info("device: %s", device_name(context.device))
 
     def _summarize(self, results: Sequence[Result]) -> dict[str, Any]:
-        """Draws the curves, scores joined models, and returns the content of `summary.json`."""
+        """Scores joined models, and returns the content of `summary.json`."""
         context, folder, world = self.context, self.folder, self.world
         config, tested, device = context.config, context.jobs[0].test.query, context.device
         ensembles = world.broadcast_from_main(partial(_score_ensembles, context, folder))
-        keys = [job.key for job in context.jobs]
-        draw = partial(draw_curves, config, folder.history, keys, folder.figures)
-        world.broadcast_from_main(draw)
+        section = selection_section(config.protocol.selected_on)
         concatenated = None
         if ensembles is not None:
             size, scores = ensembles[-1]["embedding_size"], combine_scores(ensembles)
@@ -333,7 +358,7 @@ class Experiment:
             "embedding_size": results[-1]["embedding_size"],
             "metrics": combine_scores(results),
             "concatenated": concatenated,
-            "validation": combine_scores(results, "validation"),
+            section: combine_scores(results, section),
             "untrained": combine_scores(results, "untrained"),
             "best_epoch": [result["best_epoch"] for result in results],
             "jobs": results,

@@ -20,10 +20,12 @@ from torch import Tensor
 
 from dml.config.check import check
 from dml.config.identity import identity
+from dml.config.options import set_option
 from dml.config.schema import Config
 from dml.core.atomic_io import write_json
 from dml.core.errors import RunStopped, UserError, is_out_of_memory
 from dml.core.launcher import read_launch
+from dml.core.option_values import selection_section
 from dml.core.progress import format_epoch, show_task
 from dml.core.signals import raise_on_signals
 from dml.data.image_dataset import ImageSource
@@ -44,8 +46,9 @@ from dml.methods.extra_metrics import ExtraMetrics
 from dml.retrieval.embeddings import SplitEmbeddings, save_embeddings
 from dml.runs.build import Builder
 from dml.runs.console import print_line
+from dml.runs.drawing_guard import DrawingGuard
 from dml.runs.embeddings import Evaluator
-from dml.runs.folder.run_folder import RESULT
+from dml.runs.folder.run_folder import FIGURES_STATE, RESULT
 from dml.runs.training_status import TrainingStatus, Trial
 from dml.tracking import History, Tracker
 from dml.training.checkpoint_files import Checkpoints, translate_state_errors
@@ -96,7 +99,7 @@ class RunContext:
         cfg = self.cfg.copy()
         OmegaConf.set_readonly(cfg, False)
         for name, value in values.items():
-            OmegaConf.update(cfg, name, value)
+            set_option(cfg, name, value)
         config = check(cfg, Config).model_copy(update={"device": self.config.device})
         return RunContext(cfg, config, self.world, self.index, trial)
 
@@ -163,6 +166,7 @@ class JobRun:
         self._extra_metrics = ExtraMetrics(names, self.embedder, self.method, *training)
         self._test_embeddings: dict[str, SplitEmbeddings] = {}  # on the CPU
         self._training_images = Split(job.train)
+        self._drawing = DrawingGuard(folder / FIGURES_STATE)
         images, seed = (job.train, self.transforms.train), self._batch_seed
         self._train_batches = partial(train_batches, *images, schedule=self.schedule, seed=seed)
         self.evaluator = cache(self._create_evaluator)  # whose loading processes wait
@@ -185,11 +189,11 @@ class JobRun:
             draw_test: receives the embeddings of the test images before and after training.
 
         Returns:
-            `repeat`, `fold`, `embedding_size`, `validation` (best weights), `best_epoch`,
-            `best_step`, `steps`; of training `seconds` and `images_per_second`; without a search
-            also `metrics` (test, best weights, and those of `evaluation.measures`) and `untrained`
-            (test, before training). `collapsed` if the embeddings of the validation images by the
-            best network are all equal.
+            `repeat`, `fold`, `embedding_size`, `validation` or `selection` (best weights; see
+            `selection_section`), `best_epoch`, `best_step`, `steps`; of training `seconds` and
+            `images_per_second`; without a search also `metrics` (test, best weights, and those of
+            `evaluation.measures`) and `untrained` (test, before training). `collapsed` if the
+            embeddings of the validation images by the best network are all equal.
 
         Raises:
             RunStopped: `should_stop` asked for it; the state is saved.
@@ -239,13 +243,13 @@ class JobRun:
                     result["untrained"] = first if untrained is None else untrained
                     result["metrics"] = self._test(history, best)
                 if draw_test is not None:
+                    self.world.run_on_main(self._drawing.plan)
+                # Before the figures, so that no figure can cost it.
+                path = self.checkpoints.folder / RESULT
+                self.world.broadcast_from_main(lambda: write_json(path, result))
+                if draw_test is not None:
                     self._draw(draw_test, untrained=best["step"] == 0)
-
-                def finish() -> None:
-                    write_json(self.checkpoints.folder / RESULT, result)
-                    self.checkpoints.remove_states()
-
-                self.world.broadcast_from_main(finish)
+                self.world.broadcast_from_main(self.checkpoints.remove_states)
             return result
         finally:
             self.evaluator.cache_clear()
@@ -354,7 +358,7 @@ class JobRun:
             "repeat": self.job.repeat,
             "fold": self.job.fold,
             "embedding_size": self.embedder.embedding_size,
-            "validation": {
+            selection_section(self.config.protocol.selected_on): {
                 k: v for k, v in metrics.items() if not k.startswith((COLLAPSED, TEST_CURVE))
             },
             "best_epoch": best["epoch"],
@@ -392,7 +396,8 @@ class JobRun:
         names = {"nearest": AFTER} if untrained else {BEFORE: BEFORE, AFTER: AFTER}
         networks = {k: self._test_embeddings[name].to(self.device) for k, name in names.items()}
         set_random_state(self._random, self.device)  # pictures do not depend on interruptions
-        self.world.broadcast_from_main(lambda: draw_test(self, networks))
+        draw = partial(draw_test, self, networks)
+        self.world.broadcast_from_main(lambda: self._drawing.draw("figures of test images", draw))
 
     def _save(self, name: str, embeddings: SplitEmbeddings) -> None:
         """Saves embeddings of the test images."""

@@ -36,9 +36,9 @@ class Trial:
     models_later: int = 0
 
     def describe(self) -> str:
-        """Returns the number of the trial and the best score so far."""
+        """Returns the number of the trial, as in files and trackers, and the best score so far."""
         best = "" if self.best is None else f"best trial {100 * self.best:.2f}  "
-        return f"trial {self.number + 1} of {self.total}  {best}"
+        return f"trial {self.number} ({self.number + 1} of {self.total})  {best}"
 
 
 @dataclass
@@ -132,7 +132,7 @@ class TrainingStatus:
         if self.trial is None:
             print_line(f"{name}{line}")
         else:
-            run_logger.info("trial %d  %s%s", self.trial.number + 1, name, line)
+            run_logger.info("trial %d  %s%s", self.trial.number, name, line)
 
     def _describe_best(self) -> str:
         """Returns the best score and its epoch; empty before the first evaluation."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dml.core.errors import RunStopped
+from dml.core.errors import RunStopped, describe_failure
 from dml.core.exit_status import ExitStatus
+from dml.core.option_values import SECTIONS
 
 Job = tuple[int, int]  # repeat, fold
 
@@ -72,7 +74,8 @@ class Tracker:
         """Stores a finished trial of a search; may be called more than once.
 
         Args:
-            trial: `number`, `state`, `value` (the validation score, or None) and `params`.
+            trial: `number`, `state`, `value` (the validation score, or None), `params`, and
+                `options`, dotted name → value of all options that differ from the run's.
         """
 
     def conclude(self, summary: dict[str, Any], pictures: Sequence[Path]) -> None:
@@ -80,6 +83,59 @@ class Tracker:
 
     def finish(self, status: int = 0) -> None:
         """Closes the run; `status` is its exit status, 0 if it has finished."""
+
+
+class GuardedTracker(Tracker):
+    """A tracker whose failures are a note: no copy of a result is worth the result.
+
+    After a failure nothing more is passed to it in this run.
+
+    Args:
+        tracker: receives all calls.
+        notify: prints the note.
+    """
+
+    def __init__(self, tracker: Tracker, notify: Callable[[str], None]) -> None:
+        self.tracker, self.keeps_a_copy = tracker, tracker.keeps_a_copy
+        self._notify, self._failed = notify, False
+
+    def start(self, run: RunInfo) -> None:
+        """Begins a run."""
+        self._failed = False
+        self._attempt(lambda: self.tracker.start(run))
+
+    def log(self, metrics: dict[str, Any], step: int) -> None:
+        """Passes one row."""
+        self._attempt(lambda: self.tracker.log(metrics, step))
+
+    def job_done(self, result: dict[str, Any]) -> None:
+        """Passes the scores of a model."""
+        self._attempt(lambda: self.tracker.job_done(result))
+
+    def trial_done(self, trial: dict[str, Any]) -> None:
+        """Passes a finished trial."""
+        self._attempt(lambda: self.tracker.trial_done(trial))
+
+    def conclude(self, summary: dict[str, Any], pictures: Sequence[Path]) -> None:
+        """Passes the scores of the run."""
+        self._attempt(lambda: self.tracker.conclude(summary, pictures))
+
+    def finish(self, status: int = 0) -> None:
+        """Closes the run."""
+        self._attempt(lambda: self.tracker.finish(status))
+
+    def _attempt(self, work: Callable[[], None]) -> None:
+        if self._failed:
+            return
+        try:
+            work()
+        except Exception as error:  # of any tracker, also of the user's
+            self._failed = True
+            name = type(self.tracker).__name__
+            self._notify(
+                f"note: tracking: {name} failed ({describe_failure(error)}); the run continues "
+                f"without it"
+            )
 
 
 @contextmanager
@@ -97,6 +153,18 @@ def track_run(tracker: Tracker, run: RunInfo) -> Iterator[None]:
         tracker.finish(status)
 
 
+def replace_options(config: dict[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a copy of a nested config with other values of dotted options."""
+    changed = copy.deepcopy(config)
+    for name, value in options.items():
+        *parents, last = name.split(".")
+        node = changed
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        node[last] = value
+    return changed
+
+
 def flatten_scores(result: dict[str, Any], section: str) -> dict[str, float]:
     """Returns name → number: scores (`test/map_at_r`), intervals (`test_ci95/…`), time, memory, ….
 
@@ -104,7 +172,7 @@ def flatten_scores(result: dict[str, Any], section: str) -> dict[str, float]:
         result: result of a job or summary of a run.
         section: prefix of the test scores.
     """
-    sections = {name: result.get(name) for name in ("validation", "untrained")}
+    sections = {name: result.get(name) for name in (*SECTIONS, "untrained")}
     sections[section] = result.get("metrics")
     sections["concatenated"] = (result.get("concatenated") or {}).get("metrics")
     scores: dict[str, float] = {}

@@ -15,13 +15,13 @@ from __future__ import annotations
 import importlib
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from dml.core.errors import UserError, first_line
 from dml.tracking.history import History
-from dml.tracking.tracker import Job, RunInfo, Tracker, flatten_scores
+from dml.tracking.tracker import Job, RunInfo, Tracker, flatten_scores, replace_options
 
 COMBINED = "combined"
 IDS = ("repeat", "fold", "step")  # parts of a row that are no values
@@ -120,7 +120,8 @@ class WandbTracker(Tracker):
         name = f"{self.main_id}-trial{trial['number']}"
 
         def send_trial() -> None:
-            run = self._open_run(name, "trial", {"trial": trial["params"]})
+            options = {**trial["params"], **trial.get("options", {})}
+            run = self._open_run(name, "trial", {"trial": trial["params"]}, options)
             values = {"trial": trial["number"], "state": trial["state"], "score": trial["value"]}
             run.summary.update(values)
             self._close(name, 0)
@@ -185,13 +186,23 @@ class WandbTracker(Tracker):
                 run.log(values, step=step, commit=True)
         return name, run
 
-    def _open_run(self, name: str, kind: str, more: dict[str, Any]) -> Any:
-        """Opens a new or existing W&B run of a job type, with `more` in `run` of its config."""
+    def _open_run(
+        self, name: str, kind: str, more: dict[str, Any], options: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Opens a new or existing W&B run of a job type.
+
+        Args:
+            name: its id.
+            kind: its job type.
+            more: entries of `run` in its config.
+            options: dotted options in which its config differs from the run's.
+        """
         folder = self.info.folder / "wandb"
         folder.mkdir(exist_ok=True)
         for part in folder.glob(f"offline-run-????????_??????-{name}"):
             shutil.rmtree(part, ignore_errors=True)  # the new run gets all rows again
-        config = {**self.info.config, "run": {**self.info.config.get("run", {}), **more}}
+        config = replace_options(self.info.config, options or {})
+        config["run"] = {**config.get("run", {}), **more}
         # A sweep agent sets these.
         target = {} if self.sweep else {"id": name, "project": self.project, "entity": self.entity}
         run = self.wandb.init(

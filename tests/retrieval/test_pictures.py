@@ -1,7 +1,9 @@
+import numpy as np
+import pytest
 import torch
 
 from dml.retrieval.embeddings import SplitEmbeddings
-from dml.retrieval.pictures import draw_maps
+from dml.retrieval.pictures import draw_maps, why_no_map
 
 
 def test_numbers_of_classes_are_rows_of_maps():
@@ -10,3 +12,67 @@ def test_numbers_of_classes_are_rows_of_maps():
         figure = draw_maps({"x": points}, "x", counts)
         assert len(figure.axes) == rows
         assert figure.get_figheight() == 4.0 * rows + 0.3
+
+
+def unit(shape):
+    return torch.nn.functional.normalize(torch.randn(shape), dim=1)
+
+
+def without_spread(n, width):
+    one_hot = torch.eye(width)[:1]
+    return {
+        "zeros": torch.zeros(n, width),
+        "equal": unit((1, width)).expand(n, -1),
+        "one-hot": one_hot.expand(n, -1),
+        "rounding": unit((1, width)) + 1e-8 * torch.randn(n, width),
+        "line": torch.arange(n)[:, None] * unit((1, width)),
+        "NaN": torch.full((n, width), torch.nan),
+        "infinite": torch.randn(n, width).log(),
+        "one number": torch.randn(n, 1),
+    }
+
+
+@pytest.mark.parametrize("n", [5, 32, 240])
+@pytest.mark.parametrize("kind", without_spread(5, 4))
+def test_points_without_spread_have_no_map(kind, n):
+    """t-SNE would end the process by a segmentation fault, or a traceback."""
+    points = without_spread(n, 64)[kind].contiguous()
+    omitted = []
+    labels = torch.arange(n) % 4
+    figure = draw_maps(
+        {"x": SplitEmbeddings(points, labels)}, "x", [4], lambda *why: omitted.append(why)
+    )
+    assert figure is None
+    assert [name for name, _ in omitted] == ["x"]
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-6, 1, 1e30])
+@pytest.mark.parametrize("kind", ["random", "few places", "plane", "offset"])
+def test_points_with_spread_have_one(kind, scale):
+    torch.manual_seed(0)
+    points = {
+        "random": torch.randn(40, 16),
+        "few places": torch.eye(16)[torch.arange(40) % 3],
+        "plane": torch.randn(40, 2),
+        "offset": 1 + 1e-3 * torch.randn(40, 16),
+    }[kind]
+    points = points * scale
+    assert why_no_map(points.numpy()) == ""
+    figure = draw_maps({"x": SplitEmbeddings(points, torch.arange(40) % 4)}, "x", [4])
+    positions = np.asarray(figure.axes[0].collections[0].get_offsets())
+    assert np.isfinite(positions).all()
+    assert (positions.std(axis=0) > 0).all()
+
+
+def test_a_collapsed_network_leaves_the_map_of_the_other():
+    labels, omitted = torch.arange(24) % 4, []
+    networks = {
+        "before": SplitEmbeddings(torch.randn(24, 8), labels),
+        "after": SplitEmbeddings(torch.zeros(24, 8), labels),
+    }
+    figure = draw_maps(networks, "x", [4], lambda *why: omitted.append(why))
+    before, after = figure.axes
+    assert len(before.collections) == 1
+    assert not after.collections
+    assert "equal" in after.texts[0].get_text()
+    assert [name for name, _ in omitted] == ["after"]

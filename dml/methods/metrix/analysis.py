@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pandas as pd
 import torch
-from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from dml.core.atomic_io import replace_file, write_text
 from dml.core.errors import UserError
+from dml.core.plotting import Figure
 from dml.losses.cosine import unit_rows
 from dml.losses.generic.forms import MultiSimilarity
 from dml.methods.metrix.metrix import Metrix

@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
-import matplotlib
-
 from dml.core.atomic_io import replace_file
-
-if "MPLBACKEND" not in os.environ:  # a notebook's, or the user's
-    matplotlib.use("Agg")  # no display on a cluster
-from matplotlib import pyplot as plt
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from dml.core.plotting import Axes, Figure, plt
 
 # Colors of Okabe and Ito without yellow: distinct for color-blind readers, on white and on black.
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d46", "#7f7f7f")

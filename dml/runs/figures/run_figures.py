@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from torch import Tensor, nn
 
 from dml.config.identity import method_name
@@ -23,7 +22,9 @@ from dml.methods.metrix.analysis import measure_positivity
 from dml.retrieval import covering_radius, inter_class_distance, nearest_neighbors
 from dml.retrieval.embeddings import SplitEmbeddings, load_embeddings
 from dml.retrieval.pictures import draw_grids, draw_maps
-from dml.runs.figures.drawing import BLUE, GREEN, GREY, ORANGE, RED, plt, save, tidy
+from dml.runs.console import print_line
+from dml.runs.drawing_guard import attempt
+from dml.runs.figures.drawing import BLUE, GREEN, GREY, ORANGE, RED, Axes, plt, save, tidy
 from dml.runs.job import STAGE_EMBEDDINGS, JobRun
 from dml.tracking import History
 
@@ -38,26 +39,53 @@ def draw_test_images(model: JobRun, networks: Mapping[str, SplitEmbeddings], fol
         model: with its best weights.
         networks: title → embeddings of the test images.
         folder: of the figures.
-
-    Raises:
-        UserError: the loss has no generic form with positives and negatives.
     """
-    name = _title(model.config)
     with show_task("drawing the figures"):
-        transform = model.transforms.test
-        index = model.job.test.query.index
-        if index.features is None or not find_missing([*map(Path, index.images)]):
-            draw_neighbors(model.job.test, networks, transform, name, folder / "neighbors.png")
-        classes = model.config.evaluation.map_classes
-        maps = {"embedding_map": networks, "stage_maps": _stages(model, [*networks.values()][-1])}
-        for file, titled in maps.items():
-            if figure := draw_maps(titled, f"{name}: test images of unseen classes", classes):
-                save(figure, folder / f"{file}.png")
+        attempt("neighbors.png", lambda: _draw_test_neighbors(model, networks, folder))
+        attempt("embedding_map.png", lambda: _draw_map(model, "embedding_map", networks, folder))
+        attempt("stage_maps.png", lambda: _draw_stage_maps(model, networks, folder))
         if "positivity" in model.config.evaluation.measures:
-            model.embedder.eval()
-            loss: Any = model.method.loss
-            curve = measure_positivity(loss, model.embedder, model.batches(1))
-            curve.write(folder / "positivity.png")
+            attempt("positivity.png", lambda: _draw_positivity(model, folder))
+
+
+def _draw_test_neighbors(
+    model: JobRun, networks: Mapping[str, SplitEmbeddings], folder: Path
+) -> None:
+    """Draws the neighbors of test images, unless they are features without image files."""
+    index = model.job.test.query.index
+    if index.features is None or not find_missing([*map(Path, index.images)]):
+        transform, title = model.transforms.test, _title(model.config)
+        draw_neighbors(model.job.test, networks, transform, title, folder / "neighbors.png")
+
+
+def _draw_map(
+    model: JobRun, name: str, networks: Mapping[str, SplitEmbeddings], folder: Path
+) -> None:
+    """Draws a map of the test images; a note says why a network has none."""
+    title = f"{_title(model.config)}: test images of unseen classes"
+
+    def explain(network: str, reason: str) -> None:
+        network = network.partition("\n")[0]
+        print_line(f"note: {name}.png has no map of the network {network}: {reason}")
+
+    figure = draw_maps(networks, title, model.config.evaluation.map_classes, explain)
+    if figure is not None:
+        save(figure, folder / f"{name}.png")
+
+
+def _draw_stage_maps(model: JobRun, networks: Mapping[str, SplitEmbeddings], folder: Path) -> None:
+    """Draws maps at the ends of the stages of CCP, if their embeddings were kept."""
+    best = [*networks.values()][-1]
+    if stages := _stages(model, best):
+        _draw_map(model, "stage_maps", stages, folder)
+
+
+def _draw_positivity(model: JobRun, folder: Path) -> None:
+    """Draws which mixes act as positives (metrix, Figure 2)."""
+    model.embedder.eval()
+    loss: Any = model.method.loss
+    curve = measure_positivity(loss, model.embedder, model.batches(1))
+    curve.write(folder / "positivity.png")
 
 
 def _stages(model: JobRun, best: SplitEmbeddings) -> dict[str, SplitEmbeddings]:
@@ -85,9 +113,10 @@ def draw_curves(
     if select not in histories[0]:  # nothing was scored
         return
     title = f"{name}, protocol {config.protocol.name}"
-    learning_curve(histories, select, title, folder / "learning_curve.png")
+    curve, stages = folder / "learning_curve.png", folder / "stages.png"
+    attempt(curve.name, lambda: learning_curve(histories, select, title, curve))
     if "stage" in histories[0]:
-        stage_curve(histories[0], select, name, folder / "stages.png")
+        attempt(stages.name, lambda: stage_curve(histories[0], select, name, stages))
 
 
 def _title(config: Config) -> str:

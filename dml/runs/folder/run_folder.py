@@ -15,6 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from dml.config.check import check
 from dml.config.identity import digest
+from dml.config.options import set_option
 from dml.config.schema import Config
 from dml.core.atomic_io import read_json, write_json, write_text
 from dml.core.errors import ConfigError, UserError, first_line
@@ -25,7 +26,8 @@ from dml.data.image_index import ImageIndex
 from dml.runs.folder.stored_run import StoredRun, read_config
 
 RUN_LOCK = "run.lock"  # of the process that trains
-RESULT = "result.json"  # of a job, written last: its presence means that the job is finished
+RESULT = "result.json"  # of a job: it is finished, unless figures are left to draw
+FIGURES_STATE = "figures_state.txt"  # beside a result or summary while its figures are left to draw
 
 
 class RunFolder:
@@ -35,7 +37,8 @@ class RunFolder:
         config: the resolved config.
         command: the command of the run, one line to copy.
         history: one row per evaluation.
-        summary: scores; written last: its presence means that the run is finished.
+        summary: scores; its presence means that the run is finished.
+        figures_state: exists while the figures of a finished run are left to draw.
         dataset: name, size and fingerprint of the dataset.
         figures: folder of the figures.
         search: folder of the files that the workers of a search share.
@@ -52,6 +55,7 @@ class RunFolder:
         self.summary = self.path / "summary.json"
         self.dataset = self.path / "dataset.json"
         self.figures = self.path / "figures"
+        self.figures_state = self.path / FIGURES_STATE
         self.search = self.path / "search"
         self.journal = self.search / "journal.log"
         self.trials = self.search / "trials"
@@ -79,7 +83,9 @@ class RunFolder:
         return self.path / "checkpoints" / name
 
     def read_result(self, job: str) -> dict[str, Any] | None:
-        """Returns the result of a job; None if it is not finished."""
+        """Returns the result of a job; None if it is not finished, or its figures are left."""
+        if (self.job(job) / FIGURES_STATE).exists():
+            return None
         return read_json(self.job(job) / RESULT)
 
     def read_summary(self) -> dict[str, Any] | None:
@@ -161,7 +167,7 @@ def load_config(run_folder: str | Path, data_root: str | None = None) -> Config:
     best = RunFolder(run_folder).best
     if cfg.get("search") and best.exists():
         for option, value in _read_yaml(best).items():
-            OmegaConf.update(cfg, str(option), value)
+            set_option(cfg, str(option), value)
     return check(cfg, Config)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import statistics
+import warnings
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ from dml.data.protocol import FOLDS, validates_one_class
 from dml.runs.console import print_line
 from dml.runs.folder.run_folder import RunFolder
 from dml.runs.job import COLLAPSED, RunContext
-from dml.runs.search.proposals import clip, create_distributions
+from dml.runs.search.proposals import Params, clip, create_distributions
 from dml.runs.search.study import REASON, Study
 from dml.runs.train_jobs import train_jobs, wait
 from dml.runs.training_status import Trial
@@ -40,6 +41,13 @@ def search(context: RunContext, stop: Stop, folder: RunFolder, tracker: Tracker)
         RunStopped: `stop` asked for it; the trial continues with the next start.
         UserError: the scores of the trials cannot differ.
     """
+    with warnings.catch_warnings():
+        # Optuna repeats it at every look at a trial; its journal stores lists and mappings, too.
+        warnings.filterwarnings("ignore", "Choices for a categorical distribution")
+        return _search(context, stop, folder, tracker)
+
+
+def _search(context: RunContext, stop: Stop, folder: RunFolder, tracker: Tracker) -> Study:
     if all(map(validates_one_class, context.jobs)):
         raise UserError(
             f"search: '{context.index.name}' leaves one class to validate on, where every score is "
@@ -58,18 +66,27 @@ def search(context: RunContext, stop: Stop, folder: RunFolder, tracker: Tracker)
                 wait(stop)
                 continue
         _run_trial(context, study, trial, stop)
-        _track(study, tracker)
-    _track(study, tracker)
+        _track(context, study, tracker)
+    _track(context, study, tracker)
     fault_point("after_search")
     return study
 
 
-def _track(study: Study, tracker: Tracker) -> None:
+def _track(context: RunContext, study: Study, tracker: Tracker) -> None:
     """Passes the finished trials of all processes to the tracker."""
     for trial in study.optuna_study.trials:
         if trial.state.is_finished():
-            row = {"number": trial.number, "value": trial.value, "params": trial.params}
-            tracker.trial_done({**row, "state": trial.state.name.lower()})
+            row: Params = {"number": trial.number, "value": trial.value, "params": trial.params}
+            row |= {"state": trial.state.name.lower(), "options": _trial_options(context, trial)}
+            tracker.trial_done(row)
+
+
+def _trial_options(context: RunContext, trial: FrozenTrial) -> Params:
+    """Returns the options in which a trial differs from the run: dotted name → value."""
+    # A seed of its own, so that the best configuration is not the best for one seed.
+    sequence = np.random.SeedSequence([context.config.seed, 1, trial.number])
+    seed = int(sequence.generate_state(1)[0])
+    return {**trial.params, "seed": seed, "search": None, "protocol.repeats": 1}
 
 
 def _run_trial(context: RunContext, study: Study, trial: FrozenTrial, stop: Stop) -> None:
@@ -96,10 +113,7 @@ def _run_trial(context: RunContext, study: Study, trial: FrozenTrial, stop: Stop
 
 def _validate(context: RunContext, study: Study, trial: FrozenTrial, stop: Stop) -> float:
     """Returns the mean validation score over the folds, trained with the trial's parameters."""
-    # A seed of its own, so that the best configuration is not the best for one seed.
-    sequence = np.random.SeedSequence([context.config.seed, 1, trial.number])
-    seed = int(sequence.generate_state(1)[0])
-    values = {**trial.params, "seed": seed, "search": None, "protocol.repeats": 1}
+    values = _trial_options(context, trial)
     trial_context = context.with_values(values, _place(study, context, trial.number))
     metric, folds = context.config.protocol.select_metric, len(trial_context.jobs)
     scores: list[float] = []
@@ -136,4 +150,5 @@ def _print_trial(study: Study, trial: FrozenTrial) -> None:
         f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
         for name, value in trial.params.items()
     )
-    print_line(f"trial {trial.number + 1} of {study.config.trials}  {outcome}  {params}")
+    place = f"trial {trial.number} ({trial.number + 1} of {study.config.trials})"
+    print_line(f"{place}  {outcome}  {params}")

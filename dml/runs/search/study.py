@@ -12,14 +12,15 @@ import shutil
 import statistics
 import warnings
 from collections import Counter
+from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import optuna
 from filelock import FileLock
-from matplotlib import pyplot as plt
 from omegaconf import OmegaConf
 from optuna.importance import FanovaImportanceEvaluator
 from optuna.storages import BaseStorage, JournalStorage
@@ -34,7 +35,8 @@ from dml.core.fault_injection import fault_point
 from dml.core.installation import shell_command
 from dml.core.locks import Busy, wait_for_lock
 from dml.core.secrets import mask_text
-from dml.runs.figures.drawing import save
+from dml.runs.drawing_guard import attempt
+from dml.runs.figures.drawing import plt, save
 from dml.runs.folder.run_folder import RunFolder
 from dml.runs.search.proposals import Params, Space, propose
 
@@ -175,27 +177,36 @@ class Study:
         }
 
     def _draw(self) -> None:
-        """Draws history, slices, contour (of two options) and importances of complete trials."""
-        scores = [trial.value for trial in self.complete_trials()]
+        """Draws history, slices, contour (of two options) and importances of complete trials.
+
+        One that Optuna cannot draw, such as slices over lists, is left out with a note.
+        """
         study, options = self.optuna_study, [*self.space]
         label: Any = {"target_name": "score on validation images"}
+        figures: dict[str, Callable[[], Any]] = {
+            "history": lambda: pictures.plot_optimization_history(study, **label),
+            "slices": lambda: pictures.plot_slice(study, options, **label),
+        }
+        if len(options) == 2:
+            figures["contour"] = lambda: pictures.plot_contour(study, options, **label)
+        scores = [trial.value for trial in self.complete_trials()]
+        if len(scores) > 3 and len(set(scores)) > 1:
+            evaluator = FanovaImportanceEvaluator(seed=0)
+            figures["importances"] = lambda: pictures.plot_param_importances(
+                study, evaluator, **label
+            )
+        for kind, draw in figures.items():
+            attempt(f"search_{kind}.png", partial(self._draw_figure, kind, draw))
+
+    def _draw_figure(self, kind: str, draw: Callable[[], Any]) -> None:
+        """Writes a figure of Optuna."""
         with warnings.catch_warnings(), plt.rc_context():  # Optuna changes the style
             warnings.simplefilter("ignore")  # its own are marked as experimental
-            figures: dict[str, Any] = {
-                "history": pictures.plot_optimization_history(study, **label),
-                "slices": pictures.plot_slice(study, options, **label),
-            }
-            if len(options) == 2:
-                figures["contour"] = pictures.plot_contour(study, options, **label)
-            if len(scores) > 3 and len(set(scores)) > 1:
-                evaluator = FanovaImportanceEvaluator(seed=0)
-                figures["importances"] = pictures.plot_param_importances(study, evaluator, **label)
-            for kind, axes in figures.items():
-                figure = np.atleast_1d(axes).flat[0].figure  # of an axis, or of an array of them
-                # "constrained" fails for a single plot, "tight" puts the color bar onto several.
-                single = len(options) == 1 or kind == "contour"
-                figure.set_layout_engine("tight" if single else "constrained")
-                save(figure, self.folder.figures / f"search_{kind}.png")
+            figure = np.atleast_1d(draw()).flat[0].figure  # of an axis, or of an array of them
+            # "constrained" fails for a single plot, "tight" puts the color bar onto several.
+            single = len(self.space) == 1 or kind == "contour"
+            figure.set_layout_engine("tight" if single else "constrained")
+            save(figure, self.folder.figures / f"search_{kind}.png")
 
     def _lock_trial(self, number: int) -> None:
         """Locks the folder of a trial; Busy if another worker has it."""
