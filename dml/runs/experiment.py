@@ -45,7 +45,8 @@ from dml.runs.folder.stored_run import read_config
 from dml.runs.job import EMBEDDINGS, JobRun, Result, RunContext, translate_resource_errors
 from dml.runs.train_jobs import Models, train_jobs, unfinished_jobs, wait
 from dml.runs.workers import Stop, start_workers
-from dml.tracking import GuardedTracker, RunInfo, Tracker, track_run
+from dml.tracking import RunInfo, Tracker, track_run
+from dml.tracking.tracker import GuardedTracker
 from dml.training.device import device_name, peak_memory_mb
 from dml.training.micro_batches import uses_batch_statistics
 from dml.training.process_group import distributed_session

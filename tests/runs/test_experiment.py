@@ -6,6 +6,7 @@ import yaml
 from hydra.core.global_hydra import GlobalHydra
 
 import dml
+from dml.cli.train_command import selection_score
 from dml.core.errors import ConfigError, UserError
 from dml.core.installation import CONFIGS
 from tests.conftest import TINY, run_config
@@ -41,6 +42,23 @@ def test_files_of_a_run(run_tiny, capsys):
     assert "stand-in" in shown
     assert str(folder) in shown
     assert not list(folder.rglob("*.partial"))
+
+
+@pytest.mark.parametrize(
+    ("protocol", "name"), [("traditional", "selection"), ("holdout", "validation")]
+)
+def test_only_scores_of_validation_classes_are_called_validation(run_tiny, protocol, name):
+    summary, folder = run_tiny(f"protocol={protocol}", "tracking=tensorboard", "protocol.epochs=1")
+    other = {"selection": "validation", "validation": "selection"}[name]
+    for stored in (summary, *summary["jobs"]):
+        assert "map_at_r" in stored[name]
+        assert other not in stored
+    mean = summary[name]["map_at_r"]["mean"]
+    assert (mean == summary["metrics"]["map_at_r"]["mean"]) == (protocol == "traditional")
+    assert selection_score(summary) == mean
+    events = b"".join(file.read_bytes() for file in folder.rglob("events.out.tfevents.*"))
+    assert f"{name}/MAP@R".encode() in events
+    assert f"{other}/MAP@R".encode() not in events
 
 
 def test_same_seed_same_history(run_tiny, tmp_path):

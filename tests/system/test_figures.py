@@ -13,11 +13,9 @@ from tests.system.finished_runs import JOB, only_run_folder, start
 
 pytestmark = pytest.mark.pictures
 
-COLLAPSE = ("optim.lr=0", "embedder.size=2", "loss=contrastive")
-
 
 def die(*arguments, **options):
-    os.kill(os.getpid(), signal.SIGSEGV)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def fail(*arguments, **options):
@@ -35,7 +33,17 @@ def start_and_die(config, monkeypatch, name):
         process = context().Process(target=start, args=(config,))
         process.start()
         process.join()
-    assert process.exitcode == -signal.SIGSEGV
+    assert process.exitcode == -signal.SIGKILL
+
+
+def stop_in(config, monkeypatch, name):
+    def stop(*arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(name, stop)
+        with pytest.raises(KeyboardInterrupt):
+            start(config)
 
 
 DRAWINGS = {
@@ -45,9 +53,7 @@ DRAWINGS = {
 
 
 @pytest.mark.parametrize("name", DRAWINGS)
-def test_the_result_of_a_model_is_stored_before_figures(
-    name, config, monkeypatch, tmp_path, capsys
-):
+def test_a_result_is_stored_before_figures(name, config, monkeypatch, tmp_path, capsys):
     start_and_die(config, monkeypatch, name)
     folder = only_run_folder(tmp_path)
     stored = json.loads((folder.job(JOB) / RESULT).read_text())
@@ -87,12 +93,7 @@ def test_an_exception_of_a_figure_is_a_note(name, config, monkeypatch, tmp_path,
 
 
 def test_curves_that_a_stop_left_are_drawn_by_the_same_command(config, monkeypatch, tmp_path):
-    def stop(*arguments):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("dml.runs.experiment.draw_curves", stop)
-        start(config)
+    stop_in(config, monkeypatch, "dml.runs.experiment.draw_curves")
     folder = only_run_folder(tmp_path)
     assert not (folder.figures / "learning_curve.png").exists()
     start(config)
@@ -100,12 +101,7 @@ def test_curves_that_a_stop_left_are_drawn_by_the_same_command(config, monkeypat
 
 
 def test_pictures_that_a_stop_left_are_drawn_by_the_same_command(config, monkeypatch, tmp_path):
-    def stop(*arguments):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("dml.runs.figures.run_figures.draw_maps", stop)
-        start(config)
+    stop_in(config, monkeypatch, "dml.runs.figures.run_figures.draw_maps")
     folder = only_run_folder(tmp_path)
     before = json.loads((folder.job(JOB) / RESULT).read_text())
     summary = start(config)

@@ -1,7 +1,8 @@
 import pytest
 
 from dml.core.errors import RunStopped, UserError
-from dml.tracking import GuardedTracker, RunInfo, Tracker, track_run
+from dml.tracking import RunInfo, Tracker, track_run
+from dml.tracking.tracker import GuardedTracker
 
 
 class Recorder(Tracker):

@@ -158,6 +158,7 @@ def test_trials_weights_and_results_are_sent_once(two_folds, service):
     info, history = two_folds
     tracker = WandbTracker(artifacts=True)
     trial = {"number": 3, "state": "complete", "value": 0.5, "params": {"optim.lr": 0.1}}
+    trial["options"] = {"optim.lr": 0.1, "seed": 7}
     with track_run(tracker, info):
         for _ in range(2):
             tracker.trial_done(trial)
@@ -166,6 +167,8 @@ def test_trials_weights_and_results_are_sent_once(two_folds, service):
     (init,) = service.inits("abc-trial3")
     assert (init["job_type"], init["group"]) == ("trial", "mlrc")
     assert init["config"]["run"]["trial"] == {"optim.lr": 0.1}
+    assert init["config"]["optim"] == {"lr": 0.1}  # and not that of the run
+    assert init["config"]["seed"] == 7
     assert service.summary("abc-trial3") == {"trial": 3, "state": "complete", "score": 0.5}
     sent = json.loads((service.folder / "abc-repeat0-fold1/artifact.json").read_text())
     assert sent["path"].endswith("checkpoints/repeat0-fold1/best.pt")

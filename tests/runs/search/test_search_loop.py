@@ -5,16 +5,21 @@ import math
 import multiprocessing
 from typing import ClassVar
 
+import pandas as pd
 import pytest
+from omegaconf import OmegaConf
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
 from dml.config.check import check
+from dml.config.options import format_value
+from dml.config.presets import extract_params
 from dml.config.schema import Config
 from dml.core.errors import UserError
 from dml.runs import experiment
 from dml.runs.folder.run_folder import RunFolder
 from dml.tracking import Tracker
+from tests.conftest import compose_config
 from tests.killed_process import KILLED, die_at
 from tests.runs.small_runs import SMALL, essence
 from tests.system.finished_runs import start
@@ -25,11 +30,11 @@ SEARCH = ("loss=contrastive", "search=bayes", "search.trials=4", "search.startup
 class TrackedTrials(Tracker):
     """Keeps the numbers of the trials that it receives."""
 
-    numbers: ClassVar[set[int]] = set()
+    trials: ClassVar[dict[int, dict]] = {}
 
     def trial_done(self, trial):
         assert trial["params"]
-        self.numbers.add(trial["number"])
+        self.trials[trial["number"]] = trial
 
 
 @pytest.fixture
@@ -63,6 +68,7 @@ def expected(undisturbed, prepared):
         cfg, folder = prepared(tracker, name="undisturbed")
         start(cfg)
         undisturbed["trials"], undisturbed["essence"] = trials(folder), essence(folder.path)
+        undisturbed["folder"] = folder
         undisturbed["summary"] = json.loads(folder.summary.read_text())
     return undisturbed
 
@@ -76,7 +82,53 @@ def test_a_search_finds_the_best_and_trains_it(undisturbed, prepared):
     assert found["summary"]["search"]["params"] == best[3]
     assert len(found["summary"]["jobs"]) == 4
     assert found["summary"]["concatenated"]["embedding_size"] == 32
-    assert TrackedTrials.numbers == {0, 1, 2, 3}
+    assert {*TrackedTrials.trials} == {0, 1, 2, 3}
+
+
+def test_a_trial_has_the_same_number_and_values_everywhere(undisturbed, prepared):
+    found = expected(undisturbed, prepared)
+    folder = found["folder"]
+    stored = pd.read_csv(folder.search / "trials.csv", index_col="number")
+    log = (folder.path / "train.log").read_text()
+    assert f"number {found['summary']['search']['best_trial']}," in folder.best.read_text()
+    for number, _, value, params in found["trials"]:
+        assert stored.value[number] == value
+        assert f"trial {number} ({number + 1} of 4)  {100 * value:.2f}" in log
+        tracked = TrackedTrials.trials[number]
+        assert (tracked["value"], tracked["params"]) == (value, params)
+        assert tracked["options"].items() >= params.items()
+        assert tracked["options"]["seed"] != 0  # of the trial
+
+
+CHOICES = {
+    "lists": ("transform.scale", [[0.1, 1.0], [0.5, 1.0]]),
+    "mappings": ("optim.groups", [{"head": {"lr": 0.1}}, {"head": {"lr": 0.01}}]),
+    "null": ("optim.clip_norm", [None, 1.0]),
+}
+
+
+@pytest.mark.pictures
+@pytest.mark.parametrize("sampler", ["grid", "tpe", "gp"])
+@pytest.mark.parametrize("kind", CHOICES)
+def test_choices_of_any_type_are_searched(kind, sampler, prepared, capsys):
+    """What Optuna cannot draw of them is a note."""
+    name, choices = CHOICES[kind]
+    space = f"+space.{name}={format_value({'choices': choices})}"
+    if sampler == "grid":
+        grid = ("search=grid", "search.trials=2")
+        cfg, folder = prepared(*grid, "protocol=holdout", space)
+    else:
+        some = ("search.startup=1", "search.trials=3", "search.try_defaults=true")
+        cfg, folder = prepared(f"search.sampler={sampler}", *some, "protocol=holdout", space)
+    summary = start(cfg)
+    search = summary["search"]
+    assert search["complete"] == search["trials"] == (2 if sampler == "grid" else 3)
+    assert search["params"][name] in choices
+    assert ("search_slices.png cannot be drawn" in capsys.readouterr().out) == (kind != "null")
+    assert (folder.figures / "search_history.png").exists()
+    found, _ = extract_params([f"params={folder.best}", "loss=contrastive"], "train")
+    again = compose_config(*found)
+    assert OmegaConf.select(again, name) == search["params"][name]
 
 
 @pytest.mark.parametrize(
