@@ -120,7 +120,7 @@ def _numbers(result: Result, select_metric: str) -> dict[str, float]:
     numbers |= {f"untrained_{name}": value for name, value in _percent(result.untrained).items()}
     epoch, step = result.best_epoch, result.best_step
     more = {"epoch": epoch, "best_epoch": epoch, "train_steps": step}
-    more["score"] = _percent(result.validation).get(select_metric)
+    more["score"] = _percent(result.selecting).get(select_metric)
     numbers |= {name: float(value) for name, value in more.items() if value is not None}
     if result.steps and result.seconds:
         numbers["ms_per_batch"] = 1000 * result.seconds / result.steps

@@ -9,6 +9,8 @@ import dml
 from dml.cli.train_command import selection_score
 from dml.core.errors import ConfigError, UserError
 from dml.core.installation import CONFIGS
+from dml.results.frame import make_frame
+from dml.runs.folder.stored_run import read_run
 from tests.conftest import TINY, run_config
 from tests.data.trees import class_folders
 from tests.runs.small_runs import rows
@@ -54,6 +56,8 @@ def test_only_scores_of_validation_classes_are_called_validation(run_tiny, proto
         assert "map_at_r" in stored[name]
         assert other not in stored
     mean = summary[name]["map_at_r"]["mean"]
+    (row,) = make_frame([read_run(folder)]).itertuples()
+    assert math.isclose(row.score, 100 * mean)  # lists rank runs by it
     assert (mean == summary["metrics"]["map_at_r"]["mean"]) == (protocol == "traditional")
     assert selection_score(summary) == mean
     events = b"".join(file.read_bytes() for file in folder.rglob("events.out.tfevents.*"))

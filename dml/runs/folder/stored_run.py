@@ -57,11 +57,17 @@ class Result(Stored):
     fold: Whole = 0
     metrics: Scores
     validation: Scores = {}
+    selection: Scores = {}
     untrained: Scores = {}
     best_epoch: float | None = None
     best_step: Whole | None = None
     steps: Whole | None = None
     seconds: float | None = None
+
+    @property
+    def selecting(self) -> Scores:
+        """The scores that selected the epoch, whatever their name (`selection_section`)."""
+        return self.validation or self.selection
 
 
 class Concatenated(Stored):
