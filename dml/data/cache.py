@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torchvision.transforms import v2
+from torch import Tensor
+from torchvision.transforms import InterpolationMode
 
 from dml.core.atomic_io import replace_file
 from dml.core.errors import UserError
@@ -25,6 +25,7 @@ from dml.core.signals import raise_on_signals
 from dml.data.decode import load_image, map_in_threads
 from dml.data.image_dataset import ImageSource
 from dml.data.image_index import ImageIndex, hash_listing
+from dml.data.transforms import ShorterSide
 
 
 class PixelCache(ImageSource):
@@ -122,10 +123,14 @@ def _decode_all(index: ImageIndex, side: int | str) -> Generator[np.ndarray, Non
     """Decodes all images in order (H×W×3)."""
 
     # Resized as by the transforms, so that training and testing at this size see the same pixels.
-    resize = v2.Resize(side) if isinstance(side, int) else nn.Identity()
+    resize = None
+    if isinstance(side, int):
+        resize = ShorterSide(side, InterpolationMode.BILINEAR)
 
     def decode(file: Path) -> np.ndarray:
-        image = resize(load_image(file, index.apply_orientation))
+        image = load_image(file, index.apply_orientation)
+        if resize is not None:
+            image = resize.whole(image)
         return np.ascontiguousarray(image.permute(1, 2, 0).numpy())
 
     return map_in_threads(decode, index.images)

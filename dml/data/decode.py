@@ -44,7 +44,7 @@ def load_image(image: Path | np.ndarray | Image.Image, apply_orientation: bool =
     file, box = split_box(image)
     if box is not None:
         left, top, right, bottom = box
-        part = load_image(file, apply_orientation)[:, top:bottom, left:right]
+        part = release(load_image(file, apply_orientation)[:, top:bottom, left:right])
         if not part.numel():
             raise UserError(f"data: cannot decode {image}: no pixels of the image are in the box")
         return part
@@ -83,6 +83,14 @@ def _to_eight_bits(image: Image.Image) -> Image.Image:
     if image.mode in ("I", "F"):
         raise ValueError("32-bit numbers have no white level; save it with 8 or 16 bits")
     return image
+
+
+def release(image: Tensor) -> Tensor:
+    """Returns an image that keeps no larger one in memory: a copy if it is a small part of one."""
+    needed = image.numel() * image.element_size()
+    if image.untyped_storage().nbytes() <= 1.25 * needed:
+        return image
+    return image.movedim(-3, -1).clone(memory_format=torch.contiguous_format).movedim(-1, -3)
 
 
 def map_in_threads(function: Callable[[Any], T], items: Iterable[Any]) -> Generator[T, None, None]:

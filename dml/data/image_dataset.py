@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from dml.data.decode import load_image
+from dml.data.decode import load_image, release
 from dml.data.image_index import Subset
 from dml.data.transforms import BatchTransform
 
@@ -60,7 +60,7 @@ class ImageDataset(Dataset[tuple[Tensor, int]]):
         image = self.source[int(self.subset.rows[row])]
         with torch.random.fork_rng(devices=[]):
             _seed(draw)
-            return self.transform(image), int(self.subset.labels[row])
+            return release(self.transform(image)), int(self.subset.labels[row])
 
     def __getitems__(
         self, keys: Sequence[int | tuple[int, int]]

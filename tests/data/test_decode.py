@@ -48,3 +48,10 @@ def test_orientation_is_applied_only_on_request(tmp_path: Path, suffix: str, ori
         pixels = load_image(path, apply).permute(1, 2, 0).numpy().astype(int)
         assert pixels.shape == expected.shape
         assert np.abs(pixels - expected).max() <= 1
+
+
+def test_a_box_does_not_keep_the_rest_of_its_image(tmp_path: Path):
+    path = save(tmp_path / "a.png", 1, size=(800, 600))
+    part = load_image(Path(f"{path}#10,20,40,60"))
+    assert part.untyped_storage().nbytes() == part.numel() == 3 * 30 * 40
+    assert torch.equal(part, load_image(path)[:, 20:60, 10:40])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -119,9 +120,10 @@ def draw_neighbors(
     queries = np.argsort(split.query.labels, kind="stable")[spread]
     k = min(count if len(networks) == 1 else 5, len(gallery) - (split.gallery is None))
 
-    def images(subset: Subset, rows: np.ndarray) -> list[Tensor]:
-        index, chosen = subset.index, subset.rows[rows]
-        return [transform(load_image(index.images[i], index.apply_orientation)) for i in chosen]
+    def images(subset: Subset, rows: np.ndarray) -> Iterator[Tensor]:
+        index = subset.index
+        for row in subset.rows[rows]:
+            yield transform(load_image(index.images[row], index.apply_orientation))
 
     grids = {"query": (images(split.query, queries), [GREY] * len(queries))}
     for title, embeddings in networks.items():
@@ -148,10 +150,11 @@ def draw_found(queries: Sequence[str], found: pd.DataFrame, path: Path) -> None:
     frames = np.where(found["label"] == found["query_label"], GREEN, RED)
     frames[found["query_label"].isna()] = GREY
     every = (("query", queries, [GREY] * len(queries)), ("nearest images", found["path"], frames))
-    grids = {
-        title: ([load_image(Path(file), apply_orientation=True) for file in files], [*colors])
-        for title, files, colors in every
-    }
+    grids = {}
+    for title, files, colors in every:
+        # One at a time: a hundred photos would take gigabytes.
+        images = map(partial(load_image, apply_orientation=True), map(Path, files))
+        grids[title] = images, [*colors]
     save(draw_grids(grids), path)
 
 
