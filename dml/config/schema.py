@@ -12,6 +12,7 @@ import re
 from importlib.util import find_spec
 from typing import Annotated, Any, Literal
 
+from PIL import ImageColor
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from dml.core import metric_names
@@ -19,6 +20,7 @@ from dml.core.option_values import EXTRA_METRICS, SPLITS, Augmentation, Retrieva
 
 # Upper limits far above any real use, so that a typo cannot exhaust the memory of the machine.
 MAX_PIXELS = 16_384  # per side
+BACKGROUND = "white"  # of transparent images
 PAPERS_CROP = 224 / 256  # side of the central crop of test images, in every protocol of the papers
 
 
@@ -72,6 +74,16 @@ def check_device(device: str) -> str:
     return device
 
 
+def _check_color(color: str) -> str:
+    try:
+        channels = ImageColor.getrgb(color)
+    except ValueError:
+        channels = ()
+    if len(channels) != 3:
+        raise ValueError("is no color; use a name such as white or black, or '#rrggbb' in quotes")
+    return color
+
+
 def _check_backend(backend: str) -> str:
     if backend == "faiss" and find_spec("faiss") is None:
         raise ValueError(
@@ -107,6 +119,7 @@ def _with_keys_of(model: type[BaseModel]) -> AfterValidator:
 
 Text = Annotated[str, Field(strict=False, coerce_numbers_to_str=True)]  # name=2024
 FolderName = Annotated[Text, AfterValidator(_check_folder_name)]
+Color = Annotated[Text, AfterValidator(_check_color)]
 Count = Annotated[int, Field(ge=1)]
 CountFromZero = Annotated[int, Field(ge=0)]
 BatchSize = Annotated[int, Field(ge=1, le=1_000_000)]
@@ -149,6 +162,7 @@ class DataConfig(Node):
     workers: Literal["auto"] | Annotated[int, Field(ge=0, le=1024)]
     cache: Literal["full"] | Pixels | None
     exif_orientation: bool
+    background: Color = BACKGROUND
     skip_corrupt: bool
 
     @model_validator(mode="after")

@@ -24,8 +24,10 @@ from dml.core.progress import show_progress
 from dml.core.signals import raise_on_signals
 from dml.data.decode import load_image, map_in_threads
 from dml.data.image_dataset import ImageSource
-from dml.data.image_index import ImageIndex, hash_listing
+from dml.data.image_index import ImageIndex, hash_listing, split_box
 from dml.data.transforms import ShorterSide
+
+OPAQUE = (".jpg", ".jpeg", ".jfif")
 
 
 class PixelCache(ImageSource):
@@ -84,7 +86,10 @@ def open_image_source(
     if cache is None or not index.files:
         return None
     folder = Path(root) if Path(root).is_dir() else Path(root).parent  # of a CSV file
-    digest = hash_listing(index.files, cache, index.apply_orientation)
+    settings: list[object] = [cache, index.apply_orientation]
+    if _may_be_transparent(index):
+        settings.append(index.background)
+    digest = hash_listing(index.files, *settings)
     path = folder / ".cache" / f"{index.name}-{cache}-{digest}.pixels"
     files = path, path.with_suffix(".npy")
     if not all(map(Path.is_file, files)):
@@ -100,6 +105,14 @@ def open_image_source(
                 f"in it may lead to the images), or turn the cache off with data.cache=null"
             ) from error
     return PixelCache(path)
+
+
+def _may_be_transparent(index: ImageIndex) -> bool:
+    """Returns whether the background may matter; False keeps caches of earlier versions valid."""
+    if index.transparent is not None:
+        return index.transparent > 0
+    files = [split_box(image)[0] for image in index.files or ()]
+    return not all(file.suffix.lower() in OPAQUE for file in files)
 
 
 def _write(path: Path, index: ImageIndex, side: int | str) -> None:
@@ -128,7 +141,7 @@ def _decode_all(index: ImageIndex, side: int | str) -> Generator[np.ndarray, Non
         resize = ShorterSide(side, InterpolationMode.BILINEAR)
 
     def decode(file: Path) -> np.ndarray:
-        image = load_image(file, index.apply_orientation)
+        image = load_image(file, index.apply_orientation, index.background)
         if resize is not None:
             image = resize.whole(image)
         return np.ascontiguousarray(image.permute(1, 2, 0).numpy())

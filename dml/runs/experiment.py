@@ -32,6 +32,7 @@ from dml.core.run_log import log_start, run_logger, write_log
 from dml.core.secrets import MASK, mask_options
 from dml.core.signals import StopRequest, raise_on_signals
 from dml.core.statistics import combine_scores
+from dml.data.image_index import describe_images
 from dml.data.protocol import FOLDS, validates_one_class
 from dml.methods.dry_run import dry_run
 from dml.models.embedder import NORMALIZERS
@@ -295,7 +296,7 @@ class Experiment:
         if config.speed == "fast" and on_gpu:
             print_line(f"speed: fast (precision={config.precision}, channels_last=true)")
         print_line(f"batches of {data.batch_size} images, {drawn} (data.sampler={data.sampler})")
-        notes = [*find_notes(config)]
+        notes = [*find_notes(config), *describe_images(context.index)]
         if alike := sum(map(validates_one_class, jobs)):
             notes.append(
                 f"{context.index.name} leaves {alike} of {len(jobs)} models one class to validate "

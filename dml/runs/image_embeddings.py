@@ -7,6 +7,7 @@ import json
 import shutil
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
@@ -20,6 +21,7 @@ from dml.core.atomic_io import output_folder
 from dml.core.errors import UserError
 from dml.core.locks import try_lock
 from dml.core.progress import show_progress
+from dml.data.decode import BACKGROUND as DEFAULT_BACKGROUND
 from dml.data.folder import list_images
 from dml.data.image_index import ImageIndex, Subset
 from dml.data.loaders import LoaderOptions, resolve_eval_batch_size, resolve_workers
@@ -33,6 +35,8 @@ from dml.runs.figures.run_figures import draw_found
 from dml.runs.job import translate_resource_errors
 from dml.runs.load import compose_network, open_network
 from dml.training.device import autocast, resolve_device, set_precision
+
+BACKGROUND = "data.background="  # an option; without it the network's own holds
 
 
 def embed(
@@ -83,6 +87,8 @@ def embed(
             options = ["data=folder" if splits is None else str(images), *options]
         config, embedder = open_network(network, repeat, fold, options)
         config = config.on_device(device.type == "cuda")
+        if not any(option.startswith(BACKGROUND) for option in options):
+            index = replace(index, background=config.data.background)  # as in training
         # As for large images: between the small ones of a longer batch, decoded ones leave holes.
         pixels = config.transform.size or embedder.input.size or 0
         size = resolve_eval_batch_size(batch_size or "auto", max(224, pixels), device)
@@ -92,6 +98,7 @@ def embed(
         made_by: dict[str, Any] = {"network": str(network), "repeat": repeat, "fold": fold}
         made_by |= {"weights": weights.hexdigest()[:16], "options": options, "features": features}
         made_by |= {"views": views, "augmentation": config.transform.augmentation, "dtype": dtype}
+        made_by["background"] = index.background
         made_by |= {"precision": config.precision, "batch_size": size, "device": device.type}
         transforms = Builder(config).transforms(embedder)
         transform = Views(transforms.test, transforms.train, views) if views else transforms.test
@@ -144,7 +151,11 @@ def _read_images(
         images, classes = list_images(images)
     labels = np.array([classes[str(image)] for image in images]) if classes else None
     rows, roles = np.arange(len(images)), np.full(len(images), "test")
-    return ImageIndex("images", images, rows, roles, apply_orientation=True), labels, None
+    index = ImageIndex("images", images, rows, roles, apply_orientation=True)
+    chosen = [option for option in options if option.startswith(BACKGROUND)]
+    if chosen:
+        index = replace(index, background=compose_network(["data=folder", *chosen]).data.background)
+    return index, labels, None
 
 
 def search(
@@ -179,7 +190,8 @@ def search(
     """
     names, table = search_file(embeddings, queries, k, _embed_queries, index)
     if picture is not None:
-        draw_found(names, table, Path(picture))
+        made_by = embedding_file.open_embeddings(embeddings).made_by
+        draw_found(names, table, Path(picture), made_by.get("background", DEFAULT_BACKGROUND))
     return table
 
 

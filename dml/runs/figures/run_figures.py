@@ -16,7 +16,7 @@ from dml.config.identity import method_name
 from dml.config.schema import Config
 from dml.core.metric_names import metric_label
 from dml.core.progress import format_epoch, show_task
-from dml.data.decode import load_image
+from dml.data.decode import BACKGROUND, load_image
 from dml.data.image_index import Subset
 from dml.data.protocol import Split
 from dml.data.published_dataset import find_missing
@@ -123,7 +123,9 @@ def draw_neighbors(
     def images(subset: Subset, rows: np.ndarray) -> Iterator[Tensor]:
         index = subset.index
         for row in subset.rows[rows]:
-            yield transform(load_image(index.images[row], index.apply_orientation))
+            yield transform(load_image(
+                index.images[row], index.apply_orientation, index.background
+            ))
 
     grids = {"query": (images(split.query, queries), [GREY] * len(queries))}
     for title, embeddings in networks.items():
@@ -137,7 +139,9 @@ def draw_neighbors(
     save(draw_grids(grids, name), path)
 
 
-def draw_found(queries: Sequence[str], found: pd.DataFrame, path: Path) -> None:
+def draw_found(
+    queries: Sequence[str], found: pd.DataFrame, path: Path, background: str = BACKGROUND
+) -> None:
     """Draws queries and the images that `dml.search` found for them, the nearest first.
 
     Images of the query's class are framed green, others red, and all grey if it is not known.
@@ -146,6 +150,7 @@ def draw_found(queries: Sequence[str], found: pd.DataFrame, path: Path) -> None:
         queries: files.
         found: k rows for each query, in their order, with query_label, label and path.
         path: PNG to write.
+        background: color below transparent pixels.
     """
     frames = np.where(found["label"] == found["query_label"], GREEN, RED)
     frames[found["query_label"].isna()] = GREY
@@ -153,7 +158,8 @@ def draw_found(queries: Sequence[str], found: pd.DataFrame, path: Path) -> None:
     grids = {}
     for title, files, colors in every:
         # One at a time: a hundred photos would take gigabytes.
-        images = map(partial(load_image, apply_orientation=True), map(Path, files))
+        load = partial(load_image, apply_orientation=True, background=background)
+        images = map(load, map(Path, files))
         grids[title] = images, [*colors]
     save(draw_grids(grids), path)
 
