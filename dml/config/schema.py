@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from contextlib import suppress
 from importlib.util import find_spec
 from typing import Annotated, Any, Literal
 
@@ -75,12 +76,11 @@ def check_device(device: str) -> str:
 
 
 def _check_color(color: str) -> str:
-    try:
-        channels = ImageColor.getrgb(color)
-    except ValueError:
-        channels = ()
-    if len(channels) != 3:
-        raise ValueError("is no color; use a name such as white or black, or '#rrggbb' in quotes")
+    channels = 0
+    with suppress(ValueError):
+        channels = len(ImageColor.getrgb(color))
+    if channels != 3:  # unknown, or with alpha
+        raise ValueError("is no color; use white, black, \"data.background='#rrggbb'\" or the like")
     return color
 
 

@@ -70,7 +70,7 @@ def check_images(index: ImageIndex) -> None:
     Raises:
         UserError: an image cannot be decoded; the message has a line per image.
     """
-    problems = find_undecodable(index.images)
+    problems = find_undecodable(index.files or ())
     if problems:
         count = f"{index.name}: {len(problems)} images are damaged; replace them"
         raise UserError("\n".join([*problems.values(), count]))

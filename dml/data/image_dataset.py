@@ -52,9 +52,7 @@ class ImageDataset(Dataset[tuple[Tensor, int]]):
         source: ImageSource | None = None,
     ) -> None:
         self.subset, self.transform, index = subset, transform, subset.index
-        self.source = source or ImageSource(
-            index.images, index.apply_orientation, index.background
-        )
+        self.source = source or ImageSource(index.images, index.apply_orientation, index.background)
         steps: list[Any] = list(transform) if isinstance(transform, nn.Sequential) else [transform]
         # Whole batches of images in memory are transformed at once where all steps allow it.
         batched = all(isinstance(step, BatchTransform) for step in steps)

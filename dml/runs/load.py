@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
 from PIL import Image
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torchvision.transforms.functional import to_pil_image
 
@@ -93,16 +93,16 @@ class ToPixels(nn.Module):
         self.background = background
 
     def forward(self, image: Image.Image | Tensor) -> Tensor:
-        """Converts an image of Pillow, or a uint8 tensor c×H×W (grey or RGB, with or without alpha).
+        """Converts an image of Pillow, or a uint8 tensor c×H×W (grey or RGB, also with alpha).
 
         Raises:
             UserError: the image has pixels of 32 bits.
         """
-        if isinstance(image, Tensor):
-            if image.shape[0] == 3:
-                return image
-            image = to_pil_image(image)
-        return load_image(image, background=self.background)
+        if not isinstance(image, Tensor):
+            return load_image(image, background=self.background)
+        if image.shape[0] == 3:
+            return image
+        return load_image(to_pil_image(image), background=self.background)
 
 
 def load_all(

@@ -1,8 +1,10 @@
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor, nn
 
 from dml.core.errors import UserError
@@ -10,7 +12,8 @@ from dml.data import cache as cache_module
 from dml.data.cache import PixelCache, open_image_source
 from dml.data.decode import load_image
 from dml.data.folder import read_folder
-from dml.data.image_index import ImageIndex
+from dml.data.image_check import exclude_undecodable
+from dml.data.image_index import ImageIndex, hash_listing
 from dml.data.loaders import LoaderOptions, eval_batches, train_batches
 from dml.data.samplers import RandomBatches
 from dml.data.transforms import eval_transform, train_transform
@@ -133,3 +136,36 @@ def test_a_thin_image_that_becomes_smaller_is_cached_at_the_side(tmp_path: Path)
     test = eval_transform(56, resize=64)
     difference = test(source[0]).int() - test(load_image(photos.images[0])).int()
     assert difference.abs().max() <= 1
+
+
+def transparent_images(root: Path) -> ImageIndex:
+    for number in range(4):
+        path = root / str(number % 2) / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGBA", (4, 4), (9, 9, 9, 0)).save(path)
+    return read_folder(root)
+
+
+@pytest.mark.parametrize("checked", [False, True])
+def test_a_cache_of_transparent_images_is_of_one_background(tmp_path: Path, checked: bool):
+    index = transparent_images(tmp_path / "images")
+    if checked:
+        index = exclude_undecodable(index, False, tmp_path)
+    black = replace(index, background="black")
+    paths = set()
+    for one, level in ((index, 255), (black, 0), (index, 255)):
+        source = open_image_source(one, "full", tmp_path)
+        assert source[0].unique().tolist() == [level]
+        paths.add(source.path)
+    assert len(paths) == 2
+
+
+def test_a_cache_of_opaque_images_holds_for_every_background(index: ImageIndex, tmp_path: Path):
+    checked = exclude_undecodable(index, False, tmp_path)
+    assert checked.transparent == 0
+    paths = set()
+    for one in (index, checked):
+        for background in ("white", "black"):
+            paths.add(open_image_source(replace(one, background=background), 20, tmp_path).path)
+    digest = hash_listing(index.files, 20, False)  # as earlier versions named it
+    assert {path.name for path in paths} == {f"images-20-{digest}.pixels"}

@@ -123,9 +123,9 @@ def draw_neighbors(
     def images(subset: Subset, rows: np.ndarray) -> Iterator[Tensor]:
         index = subset.index
         for row in subset.rows[rows]:
-            yield transform(load_image(
-                index.images[row], index.apply_orientation, index.background
-            ))
+            yield transform(
+                load_image(index.images[row], index.apply_orientation, index.background)
+            )
 
     grids = {"query": (images(split.query, queries), [GREY] * len(queries))}
     for title, embeddings in networks.items():
