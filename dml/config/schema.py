@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from typing import Annotated, Any, Literal
 
 from PIL import ImageColor
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from dml.core import metric_names
 from dml.core.option_values import EXTRA_METRICS, SPLITS, Augmentation, RetrievalBackend, Sampler
@@ -165,12 +165,14 @@ class DataConfig(Node):
     background: Color = BACKGROUND
     skip_corrupt: bool
 
-    @model_validator(mode="after")
-    def _mark_part(self) -> DataConfig:
-        """Marks a part of a dataset as a stand-in."""
-        if self.classes or self.images_per_class_at_most:
-            self.stand_in = True
-        return self
+    @property
+    def stands_in(self) -> bool:
+        """Whether the images stand in for a benchmark: a small dataset, or a part of any.
+
+        `stand_in` is of the dataset alone, so that the config is the one that was composed.
+        """
+        is_part = self.classes is not None or self.images_per_class_at_most is not None
+        return self.stand_in or is_part
 
 
 class TransformConfig(Node):

@@ -357,10 +357,10 @@ class Experiment:
             "result_id": result_id(config),
             "protocol_id": protocol_id(config),
             "selected_on": config.protocol.selected_on,
-            "stand_in": config.data.stand_in,
+            "stand_in": config.data.stands_in,
             "folder": str(folder.path),
         }
-        tags = [config.data.name, config.protocol.name, *["stand-in"] * config.data.stand_in]
+        tags = [config.data.name, config.protocol.name, *["stand-in"] * config.data.stands_in]
         return RunInfo(
             folder=folder.path,
             run_id=folder.run_id(),
