@@ -64,16 +64,20 @@ def _check_all(images: Sequence[Path]) -> list[Checked]:
     return list(show_progress(checked, "decoding image", len(images)))
 
 
-def check_images(index: ImageIndex) -> None:
-    """Checks that every image can be decoded.
+def check_images(index: ImageIndex) -> ImageIndex:
+    """Checks that every image can be decoded; returns the index with what is known then.
 
     Raises:
         UserError: an image cannot be decoded; the message has a line per image.
     """
-    problems = find_undecodable(index.files or ())
+    if index.files is None:
+        return index
+    checked = _check_all(index.files)
+    problems = [one.problem for one in checked if one.problem is not None]
     if problems:
         count = f"{index.name}: {len(problems)} images are damaged; replace them"
-        raise UserError("\n".join([*problems.values(), count]))
+        raise UserError("\n".join([*problems, count]))
+    return _describe(index, checked)
 
 
 def exclude_undecodable(index: ImageIndex, skip: bool, folder: Path) -> ImageIndex:
@@ -111,12 +115,16 @@ def exclude_undecodable(index: ImageIndex, skip: bool, folder: Path) -> ImageInd
             roles=index.roles[kept],
             skipped=len(problems),
         )
-    known = [checked[row] for row in kept]
-    contents = [one.content for one in known]
+    return _describe(index, [checked[row] for row in kept])
+
+
+def _describe(index: ImageIndex, checked: Sequence[Checked]) -> ImageIndex:
+    """Returns the index with what is known of its images."""
+    contents = [one.content for one in checked]
     return replace(
         index,
         content=hash_text(" ".join(contents)),
-        transparent=sum(one.transparent for one in known),
+        transparent=sum(one.transparent for one in checked),
         notes=(*index.notes, *_find_equal(index, contents)),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import shutil
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -23,7 +24,7 @@ from dml.core.locks import try_lock
 from dml.core.progress import show_progress
 from dml.data.decode import BACKGROUND as DEFAULT_BACKGROUND
 from dml.data.folder import list_images
-from dml.data.image_index import ImageIndex, Subset
+from dml.data.image_index import ImageIndex, Subset, describe_images
 from dml.data.loaders import LoaderOptions, resolve_eval_batch_size, resolve_workers
 from dml.data.samplers import augmentation_seeds
 from dml.data.transforms import Views
@@ -36,6 +37,7 @@ from dml.runs.job import translate_resource_errors
 from dml.runs.load import compose_network, open_network
 from dml.training.device import autocast, resolve_device, set_precision
 
+log = logging.getLogger(__name__)
 BACKGROUND = "data.background="  # an option; without it the network's own holds
 
 
@@ -145,6 +147,8 @@ def _read_images(
     """Returns the index of images, their classes and their splits; None: not known."""
     if isinstance(images, str) and images.startswith("data="):
         index = Builder(compose_network([images, *options])).index()
+        for note in describe_images(index):
+            log.warning("note: %s", note)
         return index, index.labels.astype(str), index.roles.astype(str)
     classes = dict[str, str]()
     if isinstance(images, str | Path) or isinstance(next(iter(images), ""), str | Path):
