@@ -141,8 +141,9 @@ def compose(image: Image.Image, background: str = BACKGROUND) -> tuple[Image.Ima
     if image.mode == "La":
         image = image.convert("LA")
     with_alpha = image.convert("RGBA")  # also of premultiplied alpha, palettes and single colors
-    alpha = with_alpha.getchannel("A")
-    if alpha.getextrema()[0] == 255:
+    lowest, highest = with_alpha.getchannel("A").getextrema()
+    is_unused = image.format == "BMP" and highest == 0  # a fourth byte that many programs leave 0
+    if lowest == 255 or is_unused:
         return image.convert("RGB"), False
     canvas = Image.new("RGBA", image.size, ImageColor.getrgb(background)[:3])
     return Image.alpha_composite(canvas, with_alpha).convert("RGB"), True

@@ -180,3 +180,18 @@ def test_pillow_reads_jpegs_where_the_operator_does_not_load(tmp_path, monkeypat
 
     monkeypatch.setattr(decode, "_decode_jpeg", fail)
     assert tuple(load_image(save(tmp_path / "a.jpg", 3)).shape) == (3, 30, 40)
+
+
+@pytest.mark.parametrize(("alpha", "transparent"), [((0, 0), False), ((0, 255), True)])
+def test_a_fourth_byte_that_is_unused_is_no_transparency(tmp_path, alpha, transparent):
+    pixels = b"".join(bytes([30, 20, 10, level]) for level in alpha)  # blue, green, red, alpha
+    masks = struct.pack("<4I", 0xFF0000, 0xFF00, 0xFF, 0xFF000000)
+    header = struct.pack("<IiiHHIIiiII", 108, 2, 1, 1, 32, 3, len(pixels), 0, 0, 0, 0)
+    header += masks + b"BGRs" + bytes(48)
+    start = 14 + len(header)
+    file = b"BM" + struct.pack("<IHHI", start + len(pixels), 0, 0, start) + header + pixels
+    (tmp_path / "a.bmp").write_bytes(file)
+    decoded = decode_image(tmp_path / "a.bmp")
+    assert decoded.transparent is transparent
+    left = [255, 255, 255] if transparent else [10, 20, 30]
+    assert decoded.pixels[:, 0].T.tolist() == [left, [10, 20, 30]]
