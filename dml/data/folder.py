@@ -300,20 +300,29 @@ def _walk(root: Path) -> tuple[list[Path], list[tuple[str, ...]], Counter[str]]:
     files = []
     left_out: Counter[str] = Counter()
     for parent, folders, names in os.walk(root, onerror=fail, followlinks=True):
-        for name in [name for name in folders if is_system_folder(name)]:
+        system = [name for name in folders if is_system_folder(name)]
+        for name in system:
             folders.remove(name)
             if not name.startswith("."):
                 left_out[f"in {name}"] += _count_images(Path(parent, name))
         for name in names:
-            suffix = os.path.splitext(name)[1].lower()
-            if name.startswith(".") and suffix in SUFFIXES:
-                left_out["hidden"] += 1
-            elif suffix in SUFFIXES and not name.startswith("."):
+            reason = _why_left_out(name)
+            if reason is None:
                 files.append(Path(parent, name))
-            elif suffix in OTHER_FORMATS:
-                left_out[f"{suffix}, which is not read"] += 1
+            elif reason:
+                left_out[reason] += 1
     files.sort()
     return files, [file.relative_to(root).parts[:-1] for file in files], +left_out
+
+
+def _why_left_out(name: str) -> str | None:
+    """Returns why a file is left out, empty if it is no image; None: it is read."""
+    suffix = os.path.splitext(name)[1].lower()
+    if suffix in OTHER_FORMATS:
+        return f"{suffix}, which is not read"
+    if suffix not in SUFFIXES:
+        return ""
+    return "hidden" if name.startswith(".") else None
 
 
 def _count_images(folder: Path) -> int:

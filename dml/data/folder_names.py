@@ -98,26 +98,37 @@ def find_splits(folders: Mapping[str, bool]) -> Splits:
     Args:
         folders: name → whether its images are in folders below it (classes, if it is a split).
     """
-    parsed = {name: parse_split(name) for name in folders}
-    named = {name: split for name, split in parsed.items() if split is not None}
-    others = sorted(parsed.keys() - named.keys())
+    named: dict[str, SplitName] = {}
+    others: list[str] = []
+    for name in sorted(folders):
+        split = parse_split(name)
+        if split is None:
+            others.append(name)
+        else:
+            named[name] = split
     if len({split.split for split in named.values()}) < 2:
         return _read_single(folders, named)
     if _are_classes(folders, named, others):
         return Splits({})
     roles = {name: split.split for name, split in named.items()}
+    return Splits(roles, _find_problem(folders, roles, others))
+
+
+def _find_problem(
+    folders: Mapping[str, bool], roles: Mapping[str, str], others: Sequence[str]
+) -> str:
+    """Returns why splits cannot be read; empty: they can."""
     if others:
-        problem = f"the folder '{others[0]}' is next to splits ({', '.join(sorted(named))}): "
-        return Splits(roles, f"{problem}rename it, or move it out")
-    if flat := [name for name in named if not folders[name]]:
-        problem = f"the folder '{min(flat)}' is a split without folders of classes; expected "
-        return Splits(roles, problem + LAYOUT)
-    for split in sorted({*roles.values()}):
-        same = sorted(name for name, role in roles.items() if role == split)
-        if len(same) > 1:
-            problem = f"the folders {', '.join(same)} are all the split {split}; leave one of them"
-            return Splits(roles, problem)
-    return Splits(roles)
+        named = ", ".join(roles)
+        return f"the folder '{others[0]}' is next to splits ({named}): rename it, or move it out"
+    first: dict[str, str] = {}
+    for name, split in roles.items():
+        if not folders[name]:
+            return f"the folder '{name}' is a split without folders of classes; expected {LAYOUT}"
+        other = first.setdefault(split, name)
+        if other != name:
+            return f"the folders '{other}' and '{name}' are both the split {split}; leave one"
+    return ""
 
 
 def _read_single(folders: Mapping[str, bool], named: Mapping[str, SplitName]) -> Splits:

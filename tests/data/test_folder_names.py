@@ -121,7 +121,10 @@ def test_classes_called_like_splits_stay_classes(tmp_path, names):
         ("train/1 train/2", "'train' is the only split"),
         ("train/a/1 test/b/1 tset/c/1", "the folder 'tset' is next to splits"),
         ("train/a/1 test/b/1 other/1 more/1 most/1", "'more' is next to splits"),
-        ("train/a/1 train_masks/b/1 test/c/1", "train, train_masks are all the split train"),
+        (
+            "train/a/1 train_masks/b/1 test/c/1",
+            "'train' and 'train_masks' are both the split train",
+        ),
         ("test/a/1 val/b/1", "the splits are test, val; expected 'train' and 'test'"),
     ],
 )
