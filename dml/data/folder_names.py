@@ -19,7 +19,6 @@ SYSTEM_FOLDERS = {
     "@__thumb",
     "@sharebin",
     "$recycle.bin",  # Windows
-    "recycler",
     "system volume information",
     "found.000",
     "lost+found",  # Linux
@@ -56,7 +55,9 @@ class SplitName(NamedTuple):
 
 def is_system_folder(name: str) -> bool:
     """Returns whether a folder is of a disk, an archive or a photo server, or hidden."""
-    return name.startswith(".") or name.lower() in SYSTEM_FOLDERS
+    if name.startswith(".") or name == "RECYCLER":  # Windows; in lower case it may be a class
+        return True
+    return name.lower() in SYSTEM_FOLDERS
 
 
 def parse_split(name: str) -> SplitName | None:
@@ -146,7 +147,9 @@ def _are_classes(
     """Returns whether folders that are called as splits are classes beside many others."""
     nested = [folders[name] for name in named]
     if not all(nested):
-        agree = len({split.rest for split in named.values() if split.rest}) < 2
+        rests = [split.rest for split in named.values()]
+        # cars_train and cars_test, or train_a, train_b, test_a and test_b
+        agree = len({rest for rest in rests if rest}) < 2 or len({*rests}) < len(rests)
         return not agree or len(others) > len(named)
     alike = all(folders[name] for name in others)
     return alike and len(others) > 2 * len(named)
