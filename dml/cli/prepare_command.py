@@ -59,10 +59,13 @@ def main(
         parser.error(f"--archive and --url are for preparing {', '.join(downloads)}")
     if options.check:
         from dml.data.image_check import check_images  # imported late: it loads torch, as below
+        from dml.data.image_index import describe_images
 
         index = READERS[options.dataset](options.root)
-        check_images(index)
+        notes = describe_images(check_images(index))
         print(f"{options.dataset}: all {len(index.images):,} images can be decoded")
+        for note in notes:
+            print(f"note: {note}")
     elif options.dataset in SOURCES:
         from dml.data.prepare import prepare
 

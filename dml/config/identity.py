@@ -25,6 +25,12 @@ NOT_IN_DIGEST = (
 # Also excluded for a dataset that is identified by its name (`data.identified_by: name`).
 ROOTS = ("data.root", "data.reader.root")
 
+# Options that were added after runs had been stored, with the default that acts as before. They
+# are part of the identity only where they differ from it: older runs keep their digests.
+ADDED = {
+    "data.background": "white",
+}
+
 
 def flatten(node: Any, path: str = "") -> dict[str, Any]:
     """Returns dotted name → value of a nested mapping; an empty mapping is a value."""
@@ -66,7 +72,8 @@ def identity(cfg: DictConfig | dict[str, Any]) -> dict[str, Any]:
         excluded += ("space",)
     prefixes = tuple(f"{name}." for name in excluded)
     ignored = {name for name in options if f"{name}.".startswith(prefixes) or is_secret_name(name)}
-    return {name: options[name] for name in sorted(options.keys() - ignored)}
+    unchanged = {name for name in ADDED if options.get(name) == ADDED[name]}
+    return {name: options[name] for name in sorted(options.keys() - ignored - unchanged)}
 
 
 def digest(cfg: DictConfig | dict[str, Any]) -> str:

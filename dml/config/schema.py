@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import math
 import re
+from contextlib import suppress
 from importlib.util import find_spec
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from PIL import ImageColor
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from dml.core import metric_names
 from dml.core.option_values import EXTRA_METRICS, SPLITS, Augmentation, RetrievalBackend, Sampler
 
 # Upper limits far above any real use, so that a typo cannot exhaust the memory of the machine.
 MAX_PIXELS = 16_384  # per side
+BACKGROUND = "white"  # of transparent images
 PAPERS_CROP = 224 / 256  # side of the central crop of test images, in every protocol of the papers
 
 
@@ -72,6 +75,15 @@ def check_device(device: str) -> str:
     return device
 
 
+def _check_color(color: str) -> str:
+    channels = 0
+    with suppress(ValueError):
+        channels = len(ImageColor.getrgb(color))
+    if channels != 3:  # unknown, or with alpha
+        raise ValueError("is no color; use white, black, \"data.background='#rrggbb'\" or the like")
+    return color
+
+
 def _check_backend(backend: str) -> str:
     if backend == "faiss" and find_spec("faiss") is None:
         raise ValueError(
@@ -107,6 +119,7 @@ def _with_keys_of(model: type[BaseModel]) -> AfterValidator:
 
 Text = Annotated[str, Field(strict=False, coerce_numbers_to_str=True)]  # name=2024
 FolderName = Annotated[Text, AfterValidator(_check_folder_name)]
+Color = Annotated[Text, AfterValidator(_check_color)]
 Count = Annotated[int, Field(ge=1)]
 CountFromZero = Annotated[int, Field(ge=0)]
 BatchSize = Annotated[int, Field(ge=1, le=1_000_000)]
@@ -149,14 +162,17 @@ class DataConfig(Node):
     workers: Literal["auto"] | Annotated[int, Field(ge=0, le=1024)]
     cache: Literal["full"] | Pixels | None
     exif_orientation: bool
+    background: Color = BACKGROUND
     skip_corrupt: bool
 
-    @model_validator(mode="after")
-    def _mark_part(self) -> DataConfig:
-        """Marks a part of a dataset as a stand-in."""
-        if self.classes or self.images_per_class_at_most:
-            self.stand_in = True
-        return self
+    @property
+    def stands_in(self) -> bool:
+        """Whether the images stand in for a benchmark: a small dataset, or a part of any.
+
+        `stand_in` is of the dataset alone, so that the config is the one that was composed.
+        """
+        is_part = self.classes is not None or self.images_per_class_at_most is not None
+        return self.stand_in or is_part
 
 
 class TransformConfig(Node):

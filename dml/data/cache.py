@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torchvision.transforms import v2
+from torch import Tensor
+from torchvision.transforms import InterpolationMode
 
 from dml.core.atomic_io import replace_file
 from dml.core.errors import UserError
@@ -24,7 +24,10 @@ from dml.core.progress import show_progress
 from dml.core.signals import raise_on_signals
 from dml.data.decode import load_image, map_in_threads
 from dml.data.image_dataset import ImageSource
-from dml.data.image_index import ImageIndex, hash_listing
+from dml.data.image_index import ImageIndex, hash_listing, split_box
+from dml.data.transforms import ShorterSide
+
+OPAQUE = (".jpg", ".jpeg", ".jfif")
 
 
 class PixelCache(ImageSource):
@@ -83,7 +86,10 @@ def open_image_source(
     if cache is None or not index.files:
         return None
     folder = Path(root) if Path(root).is_dir() else Path(root).parent  # of a CSV file
-    digest = hash_listing(index.files, cache, index.apply_orientation)
+    settings: list[object] = [cache, index.apply_orientation]
+    if _may_be_transparent(index):
+        settings.append(index.background)
+    digest = hash_listing(index.files, *settings)
     path = folder / ".cache" / f"{index.name}-{cache}-{digest}.pixels"
     files = path, path.with_suffix(".npy")
     if not all(map(Path.is_file, files)):
@@ -99,6 +105,14 @@ def open_image_source(
                 f"in it may lead to the images), or turn the cache off with data.cache=null"
             ) from error
     return PixelCache(path)
+
+
+def _may_be_transparent(index: ImageIndex) -> bool:
+    """Returns whether the background may matter; False keeps caches of earlier versions valid."""
+    if index.transparent is not None:
+        return index.transparent > 0
+    files = [split_box(image)[0] for image in index.files or ()]
+    return not all(file.suffix.lower() in OPAQUE for file in files)
 
 
 def _write(path: Path, index: ImageIndex, side: int | str) -> None:
@@ -122,10 +136,14 @@ def _decode_all(index: ImageIndex, side: int | str) -> Generator[np.ndarray, Non
     """Decodes all images in order (H×W×3)."""
 
     # Resized as by the transforms, so that training and testing at this size see the same pixels.
-    resize = v2.Resize(side) if isinstance(side, int) else nn.Identity()
+    resize = None
+    if isinstance(side, int):
+        resize = ShorterSide(side, InterpolationMode.BILINEAR)
 
     def decode(file: Path) -> np.ndarray:
-        image = resize(load_image(file, index.apply_orientation))
+        image = load_image(file, index.apply_orientation, index.background)
+        if resize is not None:
+            image = resize.whole(image)
         return np.ascontiguousarray(image.permute(1, 2, 0).numpy())
 
     return map_in_threads(decode, index.images)

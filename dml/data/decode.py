@@ -8,81 +8,182 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps
+from PIL import Image, ImageColor, ImageOps
 from torch import Tensor
-from torchvision.io import ImageReadMode, decode_jpeg
 
 from dml.core.errors import UserError
 from dml.data.image_index import split_box
 
 T = TypeVar("T")
 JPEG = b"\xff\xd8\xff"
+GREY_STEPS = {"L;2": 85, "L;4": 17}  # of a grey level of 2 and 4 bits, as Pillow names them
+BACKGROUND = "white"  # default of `data.background`
 
 
-def load_image(image: Path | np.ndarray | Image.Image, apply_orientation: bool = False) -> Tensor:
+class Decoded(NamedTuple):
+    """A decoded image.
+
+    Attributes:
+        pixels: uint8 3×H×W (RGB).
+        transparent: whether a pixel was not opaque.
+    """
+
+    pixels: Tensor
+    transparent: bool
+
+
+def load_image(
+    image: Path | np.ndarray | Image.Image,
+    apply_orientation: bool = False,
+    background: str = BACKGROUND,
+) -> Tensor:
     """Decodes one image to a uint8 tensor 3×H×W (RGB; grey, CMYK and other modes are converted).
 
-    16-bit images keep their upper 8 bits, animations their first frame; transparency is dropped.
-    The channels are innermost in memory (H×W×3), which is fastest to crop and resize.
+    16-bit images keep their upper 8 bits, animations their first frame. Transparent pixels show the
+    background. The channels are innermost in memory (H×W×3), which is fastest to crop and resize.
 
     Args:
         image: a file, a box in a file (`dml.data.image_index.split_box`), pixels H×W×3, or an image
             of Pillow.
         apply_orientation: rotate the image upright by its EXIF orientation.
+        background: a color that `PIL.ImageColor` knows, on which transparent images are composed.
 
     Raises:
         UserError: the file is missing, cannot be decoded, or has 32-bit pixels; an empty box.
     """
+    return decode_image(image, apply_orientation, background).pixels
+
+
+def decode_image(
+    image: Path | np.ndarray | Image.Image,
+    apply_orientation: bool = False,
+    background: str = BACKGROUND,
+) -> Decoded:
+    """Decodes one image, and says whether it has transparent pixels; see `load_image`.
+
+    Raises:
+        UserError: as `load_image`.
+    """
     if isinstance(image, np.ndarray):
-        return torch.from_numpy(image).permute(2, 0, 1)
+        return Decoded(torch.from_numpy(image).permute(2, 0, 1), False)
     if isinstance(image, Image.Image):
-        return _decode_with_pillow(image, apply_orientation)
+        return _decode_with_pillow(image, apply_orientation, background)
     file, box = split_box(image)
     if box is not None:
         left, top, right, bottom = box
-        part = load_image(file, apply_orientation)[:, top:bottom, left:right]
+        whole = decode_image(file, apply_orientation, background)
+        part = release(whole.pixels[:, top:bottom, left:right])
         if not part.numel():
             raise UserError(f"data: cannot decode {image}: no pixels of the image are in the box")
-        return part
+        return Decoded(part, whole.transparent)
     try:
         data = np.fromfile(image, dtype=np.uint8)
     except OSError as error:
         raise UserError(f"data: cannot read {image}: {error.strerror}") from error
-    if data[:3].tobytes() == JPEG:
+    if data[:3].tobytes() == JPEG and _decode_jpeg is not None:
         try:
-            # A third faster than Pillow, which copies the pixels once more.
-            return decode_jpeg(
-                torch.from_numpy(data),
-                mode=ImageReadMode.RGB,
-                apply_exif_orientation=apply_orientation,
-            )
-        except RuntimeError:
-            pass  # an unusual or damaged file: Pillow reads it or explains why not
-    return _decode_with_pillow(image, apply_orientation)
+            return Decoded(_decode_jpeg(torch.from_numpy(data), apply_orientation), False)
+        except (RuntimeError, AttributeError):
+            pass  # an unusual or damaged file, or no operator: Pillow reads it or explains why not
+    return _decode_with_pillow(image, apply_orientation, background)
 
 
-def _decode_with_pillow(path: Path | Image.Image, apply_orientation: bool) -> Tensor:
+def _find_jpeg_decoder() -> Callable[[Tensor, bool], Tensor] | None:
+    """Returns torchvision's decoder of JPEGs, a third faster than Pillow; None without it.
+
+    It is deprecated; a build of torchvision may also lack its library.
+    """
+    try:
+        from torchvision.io import ImageReadMode, decode_jpeg
+
+        options = {"mode": ImageReadMode.RGB}
+    except (ImportError, AttributeError, OSError, RuntimeError):
+        return None
+
+    def decode(data: Tensor, apply_orientation: bool) -> Tensor:
+        return decode_jpeg(data, apply_exif_orientation=apply_orientation, **options)
+
+    return decode
+
+
+_decode_jpeg = _find_jpeg_decoder()
+
+
+def _decode_with_pillow(
+    path: Path | Image.Image, apply_orientation: bool, background: str
+) -> Decoded:
     try:
         with nullcontext(path) if isinstance(path, Image.Image) else Image.open(path) as opened:
+            _scale_transparent_color(opened)
             upright = ImageOps.exif_transpose(opened) if apply_orientation else opened
-            array = np.array(_to_eight_bits(upright).convert("RGB"))  # np.array: a writable copy
+            image, transparent = compose(_to_eight_bits(upright), background)
+            array = np.array(image)  # np.array: a writable copy
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise UserError(f"data: cannot decode {path}: {error}") from error
-    return torch.from_numpy(array).permute(2, 0, 1)
+    return Decoded(torch.from_numpy(array).permute(2, 0, 1), transparent)
+
+
+def compose(image: Image.Image, background: str = BACKGROUND) -> tuple[Image.Image, bool]:
+    """Returns an image in RGB on a background, and whether it has pixels that are not opaque.
+
+    An opaque image is that of Pillow's `convert("RGB")`.
+
+    Args:
+        image: of any mode of 8 bits.
+        background: a color that `PIL.ImageColor` knows.
+    """
+    if not image.has_transparency_data:
+        return image.convert("RGB"), False
+    if image.mode == "La":
+        image = image.convert("LA")
+    with_alpha = image.convert("RGBA")  # also of premultiplied alpha, palettes and single colors
+    lowest, highest = with_alpha.getchannel("A").getextrema()
+    is_unused = image.format == "BMP" and highest == 0  # a fourth byte that many programs leave 0
+    if lowest == 255 or is_unused:
+        return image.convert("RGB"), False
+    canvas = Image.new("RGBA", image.size, ImageColor.getrgb(background)[:3])
+    return Image.alpha_composite(canvas, with_alpha).convert("RGB"), True
+
+
+def _scale_transparent_color(image: Image.Image) -> None:
+    """Scales the transparent color of a PNG as its pixels, which Pillow turns into 8 bits."""
+    color = image.info.get("transparency")
+    tiles = getattr(image, "tile", None)
+    if color is None or image.format != "PNG" or not tiles:
+        return
+    form = tiles[0][3]
+    if form in GREY_STEPS:
+        image.info["transparency"] = color * GREY_STEPS[form]
+    elif form == "RGB;16B":
+        red, green, blue = color
+        image.info["transparency"] = (red >> 8, green >> 8, blue >> 8)
 
 
 def _to_eight_bits(image: Image.Image) -> Image.Image:
     """Converts grey images of 16 bits, which Pillow would clip at 255, to their upper 8 bits."""
     sixteen = image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PNG")
     if sixteen:
-        return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+        numbers = np.asarray(image)
+        grey = Image.fromarray((numbers >> 8).astype(np.uint8))
+        if (transparent := image.info.get("transparency")) is not None:
+            opaque = numbers != transparent
+            grey.putalpha(Image.fromarray(opaque.astype(np.uint8) * 255))
+        return grey
     if image.mode in ("I", "F"):
         raise ValueError("32-bit numbers have no white level; save it with 8 or 16 bits")
     return image
+
+
+def release(image: Tensor) -> Tensor:
+    """Returns an image that keeps no larger one in memory: a copy if it is a small part of one."""
+    needed = image.numel() * image.element_size()
+    if image.untyped_storage().nbytes() <= 1.25 * needed:
+        return image
+    return image.movedim(-3, -1).clone(memory_format=torch.contiguous_format).movedim(-1, -3)
 
 
 def map_in_threads(function: Callable[[Any], T], items: Iterable[Any]) -> Generator[T, None, None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +15,10 @@ from torch.utils.data import Dataset
 
 from dml.core.errors import UserError
 from dml.data.folder import index_table
-from dml.data.image_index import ImageIndex, StoredFeatures, Subset
+from dml.data.image_index import ImageIndex, StoredFeatures, Subset, hash_text
 from dml.retrieval.embedding_file import open_embeddings
+
+HASHED = ("embeddings.npy", "views.npy", "labels.npy", "splits.npy")  # not paths: files may move
 
 
 def read_features(root: str | Path, split_seed: int | None = None) -> ImageIndex:
@@ -40,6 +43,19 @@ def read_features(root: str | Path, split_seed: int | None = None) -> ImageIndex
         table["split"], split_seed = stored.splits, None  # classes in the order of the dataset
     features = StoredFeatures(stored.embeddings, stored.views)
     return replace(index_table(path, table, split_seed), name=path.stem, features=features)
+
+
+def hash_features(path: Path) -> str:
+    """Returns a hash of the arrays in a file of features, by their checksums in the archive.
+
+    Other archives of equal arrays have the same hash; empty if the file is no archive.
+    """
+    if not zipfile.is_zipfile(path):
+        return ""
+    with zipfile.ZipFile(path) as archive:
+        members = sorted((entry.filename, entry.CRC, entry.file_size) for entry in archive.filelist)
+    arrays = [member for member in members if member[0] in HASHED]
+    return hash_text(str(arrays))
 
 
 class FeatureDataset(Dataset[tuple[Tensor, int]]):

@@ -7,7 +7,9 @@ import io
 import logging
 import os
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -15,7 +17,15 @@ import numpy as np
 import pandas as pd
 
 from dml.core.errors import UserError, first_line
-from dml.data.image_index import ROLES, ImageIndex
+from dml.data.folder_names import (
+    OTHER_FORMATS,
+    VALIDATION,
+    find_splits,
+    is_system_folder,
+    parse_split,
+    place_validation,
+)
+from dml.data.image_index import TESTED, ImageIndex
 from dml.data.published_dataset import find_missing
 
 SUFFIXES = (
@@ -23,6 +33,7 @@ SUFFIXES = (
     *(".tif", ".tiff", ".webp", ".ppm", ".pgm"),
 )
 BOX = ["x_1", "y_1", "x_2", "y_2"]  # columns of a CSV file
+OUTSIDE = "outside of folders of classes"
 log = logging.getLogger(__name__)
 
 
@@ -33,12 +44,17 @@ def read_folder(root: str | Path, split_seed: int | None = None) -> ImageIndex:
 
     - a folder `<class>/<image>`,
     - a folder `<split>/<class>/<image>` with the splits train and test, or train, query, gallery,
+      in any spelling (`Train`, `cars_train`, `testing`; `dml.data.folder_names.find_splits`),
     - a CSV file with the columns path (relative to the CSV's folder, or absolute), label and,
       optionally, split, and x_1, y_1, x_2, y_2 in pixels for boxes in upright images.
 
     Without splits the first half of the classes is for training; protocols validate on the last of
     these. `1` and `01` are two classes. A class folder may have subfolders. Hidden files and
-    folders are ignored.
+    folders are ignored, and folders of disks, archives and photo servers (`@eaDir`).
+
+    Validation images (`val`, `valid`, `validation`) are the test where there is no other, else left
+    out: protocols take validation classes from the training classes. Notes of the index say so, and
+    count what was left out.
 
     Args:
         root: the folder, or the CSV file.
@@ -47,8 +63,8 @@ def read_folder(root: str | Path, split_seed: int | None = None) -> ImageIndex:
 
     Raises:
         UserError: `root` or a file does not exist, the CSV file is invalid, there are fewer than
-            two classes, a class is in both training and test, or the splits leave nothing to
-            retrieve.
+            two classes, folders are neither splits nor classes, a class is in both training and
+            test, or the splits leave nothing to retrieve.
     """
     root = Path(root)
     if not root.exists():
@@ -61,7 +77,8 @@ def read_folder(root: str | Path, split_seed: int | None = None) -> ImageIndex:
             f"{len(missing)} of {len(files)} images do not exist, first {missing[0]}"
             + ("" if root.is_dir() else "; paths are relative to the folder of the CSV file"),
         )
-    return index_table(root, table, split_seed)
+    index = index_table(root, table, split_seed)
+    return replace(index, notes=(*table.attrs.get("notes", ()), *index.notes))
 
 
 def index_table(root: Path, table: pd.DataFrame, split_seed: int | None) -> ImageIndex:
@@ -72,7 +89,7 @@ def index_table(root: Path, table: pd.DataFrame, split_seed: int | None) -> Imag
     """
     names = _class_names(table["label"])
     if split_seed is not None:
-        names.sort(key=lambda name: hashlib.sha256(f"{split_seed} {name}".encode()).digest())
+        names.sort(key=lambda name: _hash_name(name, split_seed))
     if len(names) < 2:
         _refuse(
             root,
@@ -81,14 +98,16 @@ def index_table(root: Path, table: pd.DataFrame, split_seed: int | None) -> Imag
             f"CSV file with the columns path,label",
         )
     labels = pd.Categorical(table["label"], categories=names).codes.astype(np.int64)
+    notes: list[str] = []
     if "split" in table:
-        roles = table["split"].to_numpy(str)
-        splits = {*roles}
+        roles, notes = _read_roles(table["split"])
+        splits = {*roles} - {"unused"}
         if splits not in ({"train", "test"}, {"train", "query", "gallery"}):
+            named = ", ".join(sorted(table["split"].unique()))
             _refuse(
                 root,
-                f"the splits are {', '.join(sorted(splits))}; expected 'train' and 'test', or "
-                f"'train', 'query' and 'gallery'",
+                f"the splits are {named}; expected 'train' and 'test', or 'train', 'query' and "
+                f"'gallery'",
             )
     else:
         roles = np.where(labels < len(names) // 2, "train", "test")
@@ -102,7 +121,26 @@ def index_table(root: Path, table: pd.DataFrame, split_seed: int | None) -> Imag
         own_split="split" in table,
         root=folder,
         fingerprint_name="folder",
+        notes=tuple(notes),
     )
+
+
+def _read_roles(names: pd.Series) -> tuple[np.ndarray, list[str]]:
+    """Returns the role of each image by the name of its split in any spelling, and notes.
+
+    Names that mean no split stay as they are.
+    """
+    roles = {}
+    for name in names.unique():
+        split = parse_split(name)
+        roles[name] = name if split is None else split.split
+    notes = []
+    validation = [name for name, role in roles.items() if role == VALIDATION]
+    if validation:
+        role, note = place_validation(roles.values())
+        roles |= dict.fromkeys(validation, role)
+        notes = [f"data: '{name}' {note}" for name in validation]
+    return names.map(roles).to_numpy(str), notes
 
 
 def list_images(
@@ -123,10 +161,10 @@ def list_images(
     if not isinstance(source, str | Path):
         files = [Path(file) for file in source]
     elif place.is_dir():
-        files, folders = _walk(place)
-        level = int({parts[0] for parts in folders if parts} <= {*ROLES})
-        if all(len(parts) > level for parts in folders):
-            labels = [parts[level] for parts in folders]
+        files, folders, left_out = _walk(place)
+        labels = _find_labels(folders)
+        if left_out:
+            log.warning("images: %s", describe_left_out(place, left_out))
     elif place.name.lower().endswith(SUFFIXES):
         files = [place]
     elif place.suffix.lower() == ".csv":
@@ -143,6 +181,27 @@ def list_images(
     if missing := find_missing(files):
         raise UserError(f"images: {len(missing)} of {len(files)} do not exist, first {missing[0]}")
     return files, dict(zip(map(str, files), labels, strict=False))
+
+
+def _find_labels(folders: Sequence[tuple[str, ...]]) -> list[str]:
+    """Returns the class of each image by its folders; none if they are not known of all."""
+    tops = _top_folders(folders)
+    roles = find_splits(tops).roles
+    if roles and roles.keys() != tops.keys():
+        return []  # splits and others
+    level = 1 if roles else 0
+    if not all(len(parts) > level for parts in folders):
+        return []
+    return [parts[level] for parts in folders]
+
+
+def _top_folders(folders: Iterable[tuple[str, ...]]) -> dict[str, bool]:
+    """Returns top folder → whether most of its images are in folders below it."""
+    nested: Counter[str] = Counter()
+    for parts in folders:
+        if parts:
+            nested[parts[0]] += 1 if len(parts) > 1 else -1
+    return {name: count > 0 for name, count in nested.items()}
 
 
 def _read_csv(path: Path, required: Sequence[str] = ("path", "label")) -> pd.DataFrame:
@@ -195,34 +254,83 @@ def _read_csv(path: Path, required: Sequence[str] = ("path", "label")) -> pd.Dat
 
 
 def _read_folders(root: Path) -> pd.DataFrame:
-    """Returns path, label and, if the top folders are splits, split of the images in a folder."""
-    table = pd.DataFrame(zip(*_walk(root), strict=True), columns=["path", "parts"])
-    folders = {parts[0] for parts in table["parts"] if parts}
-    level = int(len(folders & {*ROLES}) > 1)
-    if level and (others := folders - {*ROLES}):
-        _refuse(
-            root,
-            f"the folder '{min(others)}' is next to splits; splits are {', '.join(ROLES)}: rename "
-            f"it, or move it out",
-        )
-    table = table[table["parts"].str.len() > level]
-    names = ["split", "label"][1 - level :]
-    return table.assign(**{name: table["parts"].str[i] for i, name in enumerate(names)})
+    """Returns path, label and, if the top folders are splits, split of the images in a folder.
+
+    `attrs["notes"]` says what was left out.
+    """
+    files, folders, left_out = _walk(root)
+    splits = find_splits(_top_folders(folders))
+    if splits.problem:
+        _refuse(root, splits.problem)
+    level = 1 if splits.roles else 0
+    rows: dict[str, list[Any]] = {"path": [], "label": []}
+    if level:
+        rows["split"] = []
+    for file, parts in zip(files, folders, strict=True):
+        if len(parts) <= level:
+            left_out[OUTSIDE] += 1
+            continue
+        rows["path"].append(file)
+        rows["label"].append(parts[level])
+        if level:
+            rows["split"].append(parts[0])
+    table = pd.DataFrame(rows)
+    if left_out:
+        table.attrs["notes"] = (f"data: {describe_left_out(root, left_out)}",)
+    return table
 
 
-def _walk(root: Path) -> tuple[list[Path], list[tuple[str, ...]]]:
-    """Returns the images below a folder, and for each the names of the folders in between."""
+def describe_left_out(root: Path, left_out: Counter[str]) -> str:
+    """Returns how many images of a folder were left out, and why."""
+    total = sum(left_out.values())
+    reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(left_out.items()))
+    return f"{total} files of {root} are left out: {reasons}"
+
+
+def _walk(root: Path) -> tuple[list[Path], list[tuple[str, ...]], Counter[str]]:
+    """Returns the images below a folder, and for each the names of the folders in between.
+
+    Also returns the number of files that were left out, by the reason. Hidden folders are not
+    counted.
+    """
 
     def fail(error: OSError) -> NoReturn:
         raise UserError(f"data.root: cannot read {error.filename}: {error.strerror}") from error
 
     files = []
+    left_out: Counter[str] = Counter()
     for parent, folders, names in os.walk(root, onerror=fail, followlinks=True):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        images = [n for n in names if not n.startswith(".") and n.lower().endswith(SUFFIXES)]
-        files += [Path(parent, name) for name in images]
+        system = [name for name in folders if is_system_folder(name)]
+        for name in system:
+            folders.remove(name)
+            if not name.startswith("."):
+                left_out[f"in {name}"] += _count_images(Path(parent, name))
+        for name in names:
+            reason = _why_left_out(name)
+            if reason is None:
+                files.append(Path(parent, name))
+            elif reason:
+                left_out[reason] += 1
     files.sort()
-    return files, [file.relative_to(root).parts[:-1] for file in files]
+    return files, [file.relative_to(root).parts[:-1] for file in files], +left_out
+
+
+def _why_left_out(name: str) -> str | None:
+    """Returns why a file is left out, empty if it is no image; None: it is read."""
+    suffix = os.path.splitext(name)[1].lower()
+    if suffix in OTHER_FORMATS:
+        return f"{suffix}, which is not read"
+    if suffix not in SUFFIXES:
+        return ""
+    return "hidden" if name.startswith(".") else None
+
+
+def _count_images(folder: Path) -> int:
+    """Returns the number of images in a folder of a system, as far as it can be read."""
+    count = 0
+    for _, _, names in os.walk(folder):
+        count += sum(name.lower().endswith(SUFFIXES) for name in names)
+    return count
 
 
 def _class_names(labels: Iterable[str]) -> list[str]:
@@ -234,10 +342,15 @@ def _class_names(labels: Iterable[str]) -> list[str]:
     return sorted(names, key=lambda name: (len(name.lstrip("0")), name.lstrip("0"), name))
 
 
+def _hash_name(name: str, seed: int) -> bytes:
+    # A name on a disk may be no UTF-8.
+    return hashlib.sha256(f"{seed} {name}".encode(errors="surrogateescape")).digest()
+
+
 def _check_classes(root: Path, labels: np.ndarray, roles: np.ndarray, names: Sequence[str]) -> None:
     """Checks that the test classes are unseen, and that some query has a relevant image."""
-    trained = np.isin(roles, "train")
-    shared = np.intersect1d(labels[trained], labels[~trained])
+    trained, tested = np.isin(roles, "train"), np.isin(roles, TESTED)
+    shared = np.intersect1d(labels[trained], labels[tested])
     if len(shared):
         shown = ", ".join(names[label] for label in shared[:5])
         _refuse(
@@ -248,7 +361,7 @@ def _check_classes(root: Path, labels: np.ndarray, roles: np.ndarray, names: Seq
     if (roles == "query").any():
         if not np.isin(labels[roles == "query"], labels[roles == "gallery"]).any():
             _refuse(root, "no query has an image of its class in the gallery; add some")
-    elif np.bincount(labels[~trained]).max() < 2:
+    elif np.bincount(labels[tested]).max() < 2:
         _refuse(root, "no unseen class has two images, so that nothing can be retrieved; add some")
 
 

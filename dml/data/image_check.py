@@ -1,53 +1,91 @@
-"""Detection and exclusion of images that cannot be decoded."""
+"""Check of a user's images: which cannot be decoded, are transparent, have changed or are equal."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from dml.core.atomic_io import read_json, write_json
+from dml.core.atomic_io import read_json, write_text
 from dml.core.errors import UserError
 from dml.core.progress import show_progress
 from dml.core.signals import raise_on_signals
-from dml.data.decode import load_image, map_in_threads
-from dml.data.image_index import ImageIndex, hash_listing
+from dml.data.decode import decode_image, map_in_threads
+from dml.data.image_index import ImageIndex, hash_text, split_box
 
 
-def find_undecodable(images: Sequence[Path] | np.ndarray) -> dict[int, str]:
+class Checked(NamedTuple):
+    """What is known of an image after it was decoded.
+
+    Attributes:
+        size, modified: bytes and time (ns) of its file, which decide whether it is read again.
+        content: hash of the bytes of its file; empty if the file cannot be read.
+        transparent: whether a pixel is not opaque.
+        problem: why it cannot be decoded; None: it can be.
+    """
+
+    size: int
+    modified: int
+    content: str
+    transparent: bool
+    problem: str | None
+
+
+def check_image(image: Path) -> Checked:
+    """Decodes an image, or a box of one, and returns what is known of it then."""
+    file, _ = split_box(image)
+    size, modified, content = 0, 0, ""
+    with suppress(OSError):
+        status = file.stat()
+        size, modified = status.st_size, status.st_mtime_ns
+        with open(file, "rb") as opened:
+            content = hashlib.file_digest(opened, "sha256").hexdigest()[:16]
+    try:
+        transparent = decode_image(image).transparent
+    except UserError as error:
+        return Checked(size, modified, content, False, str(error))
+    return Checked(size, modified, content, transparent, None)
+
+
+def find_undecodable(images: Sequence[Path]) -> dict[int, str]:
     """Returns row → error message for every image that cannot be decoded."""
-
-    def find_problem(path: Path) -> str | None:
-        try:
-            load_image(path)
-        except UserError as error:
-            return str(error)
-        return None
-
-    problems = show_progress(map_in_threads(find_problem, images), "decoding image", len(images))
-    return {row: problem for row, problem in enumerate(problems) if problem}
+    checked = _check_all(images)
+    return {row: one.problem for row, one in enumerate(checked) if one.problem is not None}
 
 
-def check_images(index: ImageIndex) -> None:
-    """Checks that every image can be decoded.
+def _check_all(images: Sequence[Path]) -> list[Checked]:
+    checked = map_in_threads(check_image, images)
+    return list(show_progress(checked, "decoding image", len(images)))
+
+
+def check_images(index: ImageIndex) -> ImageIndex:
+    """Checks that every image can be decoded; returns the index with what is known then.
 
     Raises:
         UserError: an image cannot be decoded; the message has a line per image.
     """
-    problems = find_undecodable(index.images)
+    if index.files is None:
+        return index
+    checked = _check_all(index.files)
+    problems = [one.problem for one in checked if one.problem is not None]
     if problems:
         count = f"{index.name}: {len(problems)} images are damaged; replace them"
-        raise UserError("\n".join([*problems.values(), count]))
+        raise UserError("\n".join([*problems, count]))
+    return _describe(index, checked)
 
 
 def exclude_undecodable(index: ImageIndex, skip: bool, folder: Path) -> ImageIndex:
-    """Returns the index without images that cannot be decoded.
+    """Returns the index without images that cannot be decoded, with a hash of its content.
 
-    Every image is decoded once; later calls read the result from a file in `folder`, if that is
-    writable, until a file of the dataset changes.
+    Every image is decoded once; later calls read what is known of it from a file in `folder`, if
+    that is writable, until its size or modification time changes. Notes say how many images are
+    transparent, and which are in two classes.
 
     Args:
         index: the dataset.
@@ -60,28 +98,81 @@ def exclude_undecodable(index: ImageIndex, skip: bool, folder: Path) -> ImageInd
     """
     if index.files is None:
         return index
-    path = folder / f"checked-{hash_listing(index.files)}.json"
-    stored = None
-    with suppress(OSError, UserError):
-        stored = read_json(path)
-    if stored is None:
-        with raise_on_signals():
-            stored = {str(row): line for row, line in find_undecodable(index.files).items()}
-        with suppress(OSError):
-            write_json(path, stored)
-    if not stored:
-        return index
-    if not skip:
+    checked = _read_or_check(index.files, folder)
+    kept = [row for row, one in enumerate(checked) if one.problem is None]
+    problems = [one.problem for one in checked if one.problem is not None]
+    if problems and not skip:
         advice = (
-            f"data: {len(stored)} of {len(index.images)} images of {index.name} cannot be "
+            f"data: {len(problems)} of {len(index.images)} images of {index.name} cannot be "
             f"decoded; replace them, or set data.skip_corrupt=true to leave them out"
         )
-        raise UserError("\n".join([*stored.values(), advice]))
-    kept = np.setdiff1d(np.arange(len(index.images)), [int(row) for row in stored])
+        raise UserError("\n".join([*problems, advice]))
+    if problems:
+        index = replace(
+            index,
+            images=[index.images[row] for row in kept],
+            labels=np.unique(index.labels[kept], return_inverse=True)[1].astype(np.int64),
+            roles=index.roles[kept],
+            skipped=len(problems),
+        )
+    return _describe(index, [checked[row] for row in kept])
+
+
+def _describe(index: ImageIndex, checked: Sequence[Checked]) -> ImageIndex:
+    """Returns the index with what is known of its images."""
+    contents = [one.content for one in checked]
     return replace(
         index,
-        images=[index.images[row] for row in kept],
-        labels=np.unique(index.labels[kept], return_inverse=True)[1].astype(np.int64),
-        roles=index.roles[kept],
-        skipped=len(stored),
+        content=hash_text(" ".join(contents)),
+        transparent=sum(one.transparent for one in checked),
+        notes=(*index.notes, *_find_equal(index, contents)),
     )
+
+
+def _read_or_check(images: Sequence[Path], folder: Path) -> list[Checked]:
+    """Returns what is known of images; those that are new or have changed are decoded."""
+    path = folder / f"checked-{hash_text(' '.join(map(str, images)))}.json"
+    stored: Any = None
+    with suppress(OSError, UserError):
+        stored = read_json(path)
+    known = _parse(stored, len(images))
+    changed = [row for row, image in enumerate(images) if not _is_current(image, known[row])]
+    if changed:
+        with raise_on_signals():
+            checked = _check_all([images[row] for row in changed])
+        for row, one in zip(changed, checked, strict=True):
+            known[row] = one
+        with suppress(OSError):
+            write_text(path, json.dumps({"images": known}))
+    return [one for one in known if one is not None]
+
+
+def _parse(stored: Any, count: int) -> list[Checked | None]:
+    """Returns what is stored of each image; None: nothing, or it has another form."""
+    try:
+        known: list[Checked | None] = [Checked(*values) for values in stored["images"]]
+    except (KeyError, TypeError):
+        known = []
+    return known if len(known) == count else [None] * count
+
+
+def _is_current(image: Path, known: Checked | None) -> bool:
+    if known is None:
+        return False
+    status = split_box(image)[0].stat()
+    return (status.st_size, status.st_mtime_ns) == (known.size, known.modified)
+
+
+def _find_equal(index: ImageIndex, contents: Sequence[str]) -> list[str]:
+    """Returns a note if a picture is in two classes, byte for byte."""
+    first: dict[tuple[str, object], int] = {}
+    equal: list[str] = []
+    for row, content in enumerate(contents):
+        _, box = split_box(index.images[row])
+        other = first.setdefault((content, box), row)
+        if index.labels[other] != index.labels[row]:
+            equal.append(f"{index.images[other]} and {index.images[row]}")
+    if not equal:
+        return []
+    shown = "; ".join(equal[:3])
+    return [f"data: {len(equal)} images are also in another class, byte for byte: {shown}"]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from dml.data.decode import load_image
+from dml.data.decode import BACKGROUND, load_image, release
 from dml.data.image_index import Subset
 from dml.data.transforms import BatchTransform
 
@@ -18,12 +18,18 @@ from dml.data.transforms import BatchTransform
 class ImageSource:
     """Source of the pixels of an index: decodes images at every access."""
 
-    def __init__(self, images: Sequence[Any] | np.ndarray, apply_orientation: bool = False) -> None:
+    def __init__(
+        self,
+        images: Sequence[Any] | np.ndarray,
+        apply_orientation: bool = False,
+        background: str = BACKGROUND,
+    ) -> None:
         self.images, self.apply_orientation = images, apply_orientation
+        self.background = background
 
     def __getitem__(self, row: int) -> Tensor:
         """Returns the image of a row of the index, uint8 3×H×W."""
-        return load_image(self.images[row], self.apply_orientation)
+        return load_image(self.images[row], self.apply_orientation, self.background)
 
 
 class ImageDataset(Dataset[tuple[Tensor, int]]):
@@ -46,7 +52,7 @@ class ImageDataset(Dataset[tuple[Tensor, int]]):
         source: ImageSource | None = None,
     ) -> None:
         self.subset, self.transform, index = subset, transform, subset.index
-        self.source = source or ImageSource(index.images, index.apply_orientation)
+        self.source = source or ImageSource(index.images, index.apply_orientation, index.background)
         steps: list[Any] = list(transform) if isinstance(transform, nn.Sequential) else [transform]
         # Whole batches of images in memory are transformed at once where all steps allow it.
         batched = all(isinstance(step, BatchTransform) for step in steps)
@@ -60,7 +66,7 @@ class ImageDataset(Dataset[tuple[Tensor, int]]):
         image = self.source[int(self.subset.rows[row])]
         with torch.random.fork_rng(devices=[]):
             _seed(draw)
-            return self.transform(image), int(self.subset.labels[row])
+            return release(self.transform(image)), int(self.subset.labels[row])
 
     def __getitems__(
         self, keys: Sequence[int | tuple[int, int]]

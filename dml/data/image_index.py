@@ -55,7 +55,11 @@ class ImageIndex:
         root: folder of the dataset; it may differ between machines.
         fingerprint_name: replaces `name` in the fingerprint, if not empty.
         apply_orientation: rotate images upright by their EXIF orientation.
+        background: a color on which transparent images are composed (`dml.data.decode.load_image`).
         skipped: number of corrupt images that were excluded.
+        transparent: number of images with transparent pixels; None: they were not checked.
+        content: hash of the bytes of all images, if they are the user's own; else empty.
+        notes: what a user should know of the images, a line each.
         features: to train and test on instead of the images; None: the images.
 
     Raises:
@@ -72,7 +76,11 @@ class ImageIndex:
     root: Path | None = None
     fingerprint_name: str = ""
     apply_orientation: bool = False
+    background: str = "white"
     skipped: int = 0
+    transparent: int | None = None
+    content: str = ""
+    notes: tuple[str, ...] = ()
     features: StoredFeatures | None = None
 
     def __post_init__(self) -> None:
@@ -128,6 +136,17 @@ class ImageIndex:
         return _hash_json(content)
 
 
+def describe_images(index: ImageIndex) -> list[str]:
+    """Returns notes on the images of a dataset, a line each."""
+    notes = [*index.notes]
+    if index.transparent:
+        notes.append(
+            f"data: {index.transparent} of {len(index.images)} images have transparent pixels, "
+            f"which are {index.background} (data.background)"
+        )
+    return notes
+
+
 def split_box(image: str | Path) -> tuple[Path, tuple[int, ...] | None]:
     """Returns the file of an image, and its box if the name has one.
 
@@ -146,8 +165,13 @@ def hash_listing(files: Sequence[Path], *settings: object) -> str:
     return _hash_json([*settings, listing])
 
 
+def hash_text(text: str) -> str:
+    """Returns 16 hex digits of the hash of a text, which may be the name of any file."""
+    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:16]
+
+
 def _hash_json(content: list[object]) -> str:
-    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
+    return hash_text(json.dumps(content))
 
 
 def _hash_pixels(pixels: np.ndarray) -> str:

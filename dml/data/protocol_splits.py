@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from dml.data.image_index import ImageIndex
+from dml.data.image_index import TESTED, ImageIndex
 
 Folds = list[tuple[np.ndarray, np.ndarray]]
 
@@ -94,7 +94,8 @@ def take_part(index: ImageIndex, classes: int | None, per_class: int | None) -> 
     used = np.ones(len(index.labels), bool)
     if classes is not None:
         trained = index.roles == "train"
-        parts = ((trained, (classes + 1) // 2), (~trained, classes // 2))
+        tested = np.isin(index.roles, TESTED)
+        parts = ((trained, (classes + 1) // 2), (tested, classes // 2))
         kept = [np.unique(index.labels[rows])[:count] for rows, count in parts]
         used &= np.isin(index.labels, np.concatenate(kept))
     if per_class is not None:

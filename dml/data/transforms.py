@@ -10,10 +10,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor, nn
 from torchvision.transforms import InterpolationMode, v2
 from torchvision.transforms.v2 import functional as F
+
+from dml.data.decode import release
+
+# Longer by shorter side of an image that is thin: no photo, and enlarged as a whole it would take
+# a gigabyte (a line of 2000 pixels becomes 256 × 512,000).
+THIN = 10
 
 
 def train_transform(
@@ -36,7 +44,8 @@ def train_transform(
             and shear by up to `degrees`, scaling by `scale`, shift by up to `padding` pixels), or
             `none`.
         size: side of the result in pixels; None keeps the size of the image.
-        resize: length of the shorter side before the random crop (MLRC: 256); None: as decoded.
+        resize: length of the shorter side before the random crop (MLRC: 256); None: as decoded. The
+            longer side is at most ten times as long, except for random_resized_crop.
         scale, ratio: ranges of relative area and aspect ratio of the random crop.
         flip: mirror each image with probability 0.5.
         padding: largest shift in pixels, for `random_crop` and `random_affine`.
@@ -45,13 +54,14 @@ def train_transform(
     """
     steps: list[nn.Module] = []
     mode = InterpolationMode(interpolation)
-    if resize is not None:
-        steps.append(v2.Resize(resize, mode))
+    resized = None if resize is None else ShorterSide(resize, mode)
     if augmentation == "random_resized_crop":
         if size is None:
             raise ValueError("size: random_resized_crop needs a number of pixels")
-        steps.append(RandomResizedCrop(size, scale, ratio, mode))
-    elif augmentation == "random_crop":
+        steps.append(RandomResizedCrop(size, scale, ratio, mode, resized))
+    elif resized is not None:
+        steps.append(resized)
+    if augmentation == "random_crop":
         steps.append(Shift(padding))
     elif augmentation == "random_affine":
         steps.append(Affine(degrees, scale, padding))
@@ -78,18 +88,143 @@ def eval_transform(
     mode = InterpolationMode(interpolation)
     if resize is None:
         return ResizeToSquare(size, mode)
-    return nn.Sequential(v2.Resize(resize, mode), v2.CenterCrop(size))
+    return nn.Sequential(CentralCrop(size, ShorterSide(resize, mode)))
+
+
+def is_thin(height: int, width: int) -> bool:
+    """Returns whether an image is so long that it must not be resized as a whole."""
+    return max(height, width) > THIN * min(height, width)
+
+
+class ShorterSide(nn.Module):
+    """Resizes the shorter side of an image, as `v2.Resize`, or only what is needed of the result.
+
+    Args:
+        side: length of the shorter side in pixels.
+        interpolation: `bilinear` or `bicubic`.
+    """
+
+    def __init__(self, side: int, interpolation: InterpolationMode) -> None:
+        super().__init__()
+        self.resize = v2.Resize(side, interpolation)
+        self.side, self.interpolation = side, interpolation
+
+    def resized(self, height: int, width: int) -> tuple[int, int]:
+        """Returns height and width of the result for an image of a size."""
+        longer = int(self.side * max(height, width) / min(height, width))
+        return (self.side, longer) if height <= width else (longer, self.side)
+
+    def window(self, image: Tensor, top: int, left: int, height: int, width: int) -> Tensor:
+        """Returns a window of the result, 3×height×width.
+
+        Of a thin image only the pixels below the window are resized, so that the memory does not
+        depend on the length of the image; they may differ by a level from those of the whole.
+        """
+        if not is_thin(*image.shape[1:]):
+            return F.crop(self.resize(image), top, left, height, width)
+        window = (top, left, height, width)
+        return resize_window(image, self.resized(*image.shape[1:]), window, self.interpolation)
+
+    def whole(self, image: Tensor) -> Tensor:
+        """Resizes the whole image for a cache, except a thin one that would become larger.
+
+        Of that one, the transforms resize a window at each access.
+        """
+        height, width = image.shape[1:]
+        if not is_thin(height, width):
+            return self.resize(image)
+        if min(height, width) <= self.side:
+            return image
+        return self.window(image, 0, 0, *self.resized(height, width))
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Resizes the whole image; the longer side is at most `THIN` times as long."""
+        height, width = image.shape[1:]
+        if not is_thin(height, width):
+            return self.resize(image)
+        new = [min(length, THIN * self.side) for length in self.resized(height, width)]
+        return F.resize(image, new, self.interpolation)
+
+
+def resize_window(
+    image: Tensor,
+    size: tuple[int, int],
+    window: tuple[int, int, int, int],
+    interpolation: InterpolationMode,
+) -> Tensor:
+    """Returns a window of a resized image, in memory that the rest of the image does not change.
+
+    Args:
+        image: uint8 3×H×W.
+        size: height and width of the whole image when resized.
+        window: top, left, height and width, in pixels of the resized image.
+        interpolation: `bilinear` or `bicubic`.
+    """
+    top, left, height, width = window
+    rows, first_row, last_row = _source_range(image.shape[1], size[0], top, height)
+    columns, first_column, last_column = _source_range(image.shape[2], size[1], left, width)
+    part_HWC = np.ascontiguousarray(image[:, rows, columns].permute(1, 2, 0).numpy())
+    box = (first_column, first_row, last_column, last_row)
+    resampling = Image.Resampling[interpolation.name]
+    # Pillow takes the pixels around a fractional box into account, unlike torch.
+    resized = Image.fromarray(part_HWC).resize((width, height), resampling, box)
+    return torch.from_numpy(np.array(resized)).permute(2, 0, 1)
+
+
+def _source_range(length: int, resized: int, start: int, count: int) -> tuple[slice, float, float]:
+    """Returns the source pixels of a range of resized pixels, and the range's ends in these."""
+    step = length / resized
+    first, last = start * step, min((start + count) * step, length)
+    reach = math.ceil(2 * max(1.0, step)) + 1  # of the bicubic filter, which is the wider one
+    begin = max(0, math.floor(first) - reach)
+    end = min(length, math.ceil(last) + reach)
+    return slice(begin, end), first - begin, last - begin
+
+
+class CentralCrop(nn.Module):
+    """Crops the center of a resized image."""
+
+    def __init__(self, size: int, resized: ShorterSide) -> None:
+        super().__init__()
+        self.size, self.resized = size, resized
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Resizes and crops one image 3×H×W."""
+        height, width = self.resized.resized(*image.shape[1:])
+        top, left = round((height - self.size) / 2), round((width - self.size) / 2)
+        return release(self.resized.window(image, top, left, self.size, self.size))
 
 
 class RandomResizedCrop(v2.RandomResizedCrop):
-    """torchvision's random crop with equal draws and pixels, faster on single images."""
+    """torchvision's random crop with equal draws and pixels, faster on single images.
+
+    Args:
+        size, scale, ratio, interpolation: as of torchvision.
+        resized: resizes the shorter side before the crop; None: the crop is of the image.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        scale: Sequence[float],
+        ratio: Sequence[float],
+        interpolation: InterpolationMode,
+        resized: ShorterSide | None = None,
+    ) -> None:
+        super().__init__(size, scale, ratio, interpolation)
+        self.resized = resized
 
     def forward(self, image: Tensor) -> Tensor:
         """Crops and resizes one image 3×H×W."""
-        crop = F.crop(image, **self.make_params([image]))
+        if self.resized is None:
+            crop = F.crop(image, **self.make_params([image]))
+        else:
+            size = self.resized.resized(*image.shape[1:])
+            whole = image[:1, :1, :1].expand(1, *size)  # its size decides, and takes no memory
+            crop = self.resized.window(image, **self.make_params([whole]))
         # Channels innermost: the fast path of the interpolation.
         crop_HWC = crop.permute(1, 2, 0).contiguous()
-        return F.resize(crop_HWC.permute(2, 0, 1), self.size, self.interpolation)
+        return release(F.resize(crop_HWC.permute(2, 0, 1), self.size, self.interpolation))
 
 
 class BatchTransform(nn.Module):

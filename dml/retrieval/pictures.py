@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
 
 import numpy as np
@@ -20,16 +20,17 @@ MAP_LEAST = 5  # points: t-SNE needs neighbors
 
 
 def draw_grids(
-    grids: Mapping[str, tuple[Sequence[Tensor], Sequence[str]]], title: str = ""
+    grids: Mapping[str, tuple[Iterable[Tensor], Sequence[str]]], title: str = ""
 ) -> Figure:
     """Draws grids of images in frames side by side, with the same number of rows.
 
     Args:
         grids: title → images (uint8 3×H×W) row by row, and the colors of their frames; the first
             grid has one column: the queries, whose neighbors are in the same row of the others.
+            Images may be decoded as they are taken: only one is in memory.
         title: of the picture.
     """
-    rows, pictures = len(next(iter(grids.values()))[0]), []
+    rows, pictures = len(next(iter(grids.values()))[1]), []
     for images, colors in grids.values():
         cells = [*map(_framed, images, colors)]
         picture = make_grid(cells, len(cells) // rows, MARGIN, pad_value=255)
@@ -52,8 +53,17 @@ def _framed(image: Tensor, frame: str) -> Tensor:
     small = max(image.shape[1:]) < CELL / 2  # keep the pixels of a digit sharp
     resampling = Image.Resampling.NEAREST if small else Image.Resampling.LANCZOS
     side = (CELL - 2 * FRAME,) * 2
-    picture = ImageOps.pad(to_pil_image(image), side, resampling, color="white")
+    picture = ImageOps.pad(_thickened(to_pil_image(image)), side, resampling, color="white")
     return pil_to_tensor(ImageOps.expand(picture, FRAME, frame))
+
+
+def _thickened(image: Image.Image) -> Image.Image:
+    """Returns an image of which no side is so short that it would vanish in a cell."""
+    shortest = -(-max(image.size) // CELL)
+    if min(image.size) >= shortest:
+        return image
+    width, height = image.size
+    return image.resize((max(width, shortest), max(height, shortest)))
 
 
 def draw_maps(

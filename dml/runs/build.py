@@ -23,6 +23,7 @@ from dml.config.signatures import import_target
 from dml.core.errors import ConfigError, UserError
 from dml.data import transforms
 from dml.data.cache import open_image_source
+from dml.data.features import hash_features
 from dml.data.image_check import exclude_undecodable
 from dml.data.image_dataset import ImageSource
 from dml.data.image_index import ImageIndex, Subset
@@ -120,9 +121,11 @@ class Builder:
         if data.identified_by == "place" and index.features is None:
             folder = Path(data.root) if Path(data.root).is_dir() else Path(data.root).parent
             index = exclude_undecodable(index, data.skip_corrupt, folder / ".cache")
-        if data.stand_in or self._is_other_count(data.reader):
+        if data.identified_by == "place" and index.features is not None:
+            index = replace(index, content=hash_features(Path(data.root)))
+        if data.stands_in or self._is_other_count(data.reader):
             index = take_part(index, data.classes, data.images_per_class_at_most)
-        index = replace(index, apply_orientation=data.exif_orientation)
+        index = replace(index, apply_orientation=data.exif_orientation, background=data.background)
         return merge_query_and_gallery(index) if data.query_gallery == "none" else index
 
     def _is_other_count(self, reader: dict[str, Any]) -> bool:

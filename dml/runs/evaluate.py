@@ -12,6 +12,7 @@ from dml.config.schema import Config, EvaluateConfig
 from dml.core.atomic_io import write_json
 from dml.core.errors import ConfigError
 from dml.core.progress import open_display, show_task
+from dml.data.image_index import describe_images
 from dml.data.loaders import LoaderOptions, resolve_eval_batch_size, resolve_workers
 from dml.data.protocol import FOLDS, protocol_test
 from dml.retrieval import mean_average_precision
@@ -76,6 +77,8 @@ def _score_network(config: EvaluateConfig, given: Collection[str]) -> tuple[dict
     builder = Builder(trained)
     with show_task(f"reading {trained.data.name}"):
         index = builder.index()  # before the weights: a wrong path is reported at once
+    for note in describe_images(index):
+        print_line(f"note: {note}")
     backbone, loss = trained.backbone["name"], trained.loss["name"]
     if config.run is not None:
         target, embedder = Path(config.run), load_embedder(trained, config.run, 0, 0)

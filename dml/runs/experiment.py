@@ -33,6 +33,7 @@ from dml.core.run_log import log_start, run_logger, write_log
 from dml.core.secrets import MASK, mask_options
 from dml.core.signals import StopRequest, raise_on_signals
 from dml.core.statistics import combine_scores
+from dml.data.image_index import describe_images
 from dml.data.protocol import FOLDS, validates_one_class
 from dml.methods.dry_run import dry_run
 from dml.models.embedder import NORMALIZERS
@@ -323,7 +324,7 @@ class Experiment:
         if config.speed == "fast" and on_gpu:
             print_line(f"speed: fast (precision={config.precision}, channels_last=true)")
         print_line(f"batches of {data.batch_size} images, {drawn} (data.sampler={data.sampler})")
-        notes = [*find_notes(config)]
+        notes = [*find_notes(config), *describe_images(context.index)]
         if alike := sum(map(validates_one_class, jobs)):
             notes.append(
                 f"{context.index.name} leaves {alike} of {len(jobs)} models one class to validate "
@@ -382,10 +383,10 @@ class Experiment:
             "result_id": result_id(config),
             "protocol_id": protocol_id(config),
             "selected_on": config.protocol.selected_on,
-            "stand_in": config.data.stand_in,
+            "stand_in": config.data.stands_in,
             "folder": str(folder.path),
         }
-        tags = [config.data.name, config.protocol.name, *["stand-in"] * config.data.stand_in]
+        tags = [config.data.name, config.protocol.name, *["stand-in"] * config.data.stands_in]
         return RunInfo(
             folder=folder.path,
             run_id=folder.run_id(),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import shutil
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
@@ -20,8 +22,9 @@ from dml.core.atomic_io import output_folder
 from dml.core.errors import UserError
 from dml.core.locks import try_lock
 from dml.core.progress import show_progress
+from dml.data.decode import BACKGROUND as DEFAULT_BACKGROUND
 from dml.data.folder import list_images
-from dml.data.image_index import ImageIndex, Subset
+from dml.data.image_index import ImageIndex, Subset, describe_images
 from dml.data.loaders import LoaderOptions, resolve_eval_batch_size, resolve_workers
 from dml.data.samplers import augmentation_seeds
 from dml.data.transforms import Views
@@ -33,6 +36,9 @@ from dml.runs.figures.run_figures import draw_found
 from dml.runs.job import translate_resource_errors
 from dml.runs.load import compose_network, open_network
 from dml.training.device import autocast, resolve_device, set_precision
+
+log = logging.getLogger(__name__)
+BACKGROUND = "data.background="  # an option; without it the network's own holds
 
 
 def embed(
@@ -83,6 +89,8 @@ def embed(
             options = ["data=folder" if splits is None else str(images), *options]
         config, embedder = open_network(network, repeat, fold, options)
         config = config.on_device(device.type == "cuda")
+        if not any(option.startswith(BACKGROUND) for option in options):
+            index = replace(index, background=config.data.background)  # as in training
         # As for large images: between the small ones of a longer batch, decoded ones leave holes.
         pixels = config.transform.size or embedder.input.size or 0
         size = resolve_eval_batch_size(batch_size or "auto", max(224, pixels), device)
@@ -92,6 +100,7 @@ def embed(
         made_by: dict[str, Any] = {"network": str(network), "repeat": repeat, "fold": fold}
         made_by |= {"weights": weights.hexdigest()[:16], "options": options, "features": features}
         made_by |= {"views": views, "augmentation": config.transform.augmentation, "dtype": dtype}
+        made_by["background"] = index.background
         made_by |= {"precision": config.precision, "batch_size": size, "device": device.type}
         transforms = Builder(config).transforms(embedder)
         transform = Views(transforms.test, transforms.train, views) if views else transforms.test
@@ -138,13 +147,19 @@ def _read_images(
     """Returns the index of images, their classes and their splits; None: not known."""
     if isinstance(images, str) and images.startswith("data="):
         index = Builder(compose_network([images, *options])).index()
+        for note in describe_images(index):
+            log.warning("note: %s", note)
         return index, index.labels.astype(str), index.roles.astype(str)
     classes = dict[str, str]()
     if isinstance(images, str | Path) or isinstance(next(iter(images), ""), str | Path):
         images, classes = list_images(images)
     labels = np.array([classes[str(image)] for image in images]) if classes else None
     rows, roles = np.arange(len(images)), np.full(len(images), "test")
-    return ImageIndex("images", images, rows, roles, apply_orientation=True), labels, None
+    index = ImageIndex("images", images, rows, roles, apply_orientation=True)
+    chosen = [option for option in options if option.startswith(BACKGROUND)]
+    if chosen:
+        index = replace(index, background=compose_network(["data=folder", *chosen]).data.background)
+    return index, labels, None
 
 
 def search(
@@ -179,7 +194,8 @@ def search(
     """
     names, table = search_file(embeddings, queries, k, _embed_queries, index)
     if picture is not None:
-        draw_found(names, table, Path(picture))
+        made_by = embedding_file.open_embeddings(embeddings).made_by
+        draw_found(names, table, Path(picture), made_by.get("background", DEFAULT_BACKGROUND))
     return table
 
 

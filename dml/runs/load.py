@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from PIL import Image
 from safetensors.torch import load_file, save_file
-from torch import nn
-from torchvision.transforms import v2
+from torch import Tensor, nn
+from torchvision.transforms.functional import to_pil_image
 
 from dml.config.check import check
 from dml.config.explain import compose_config
@@ -24,6 +25,7 @@ from dml.config.schema import Config, EvaluateConfig
 from dml.core.atomic_io import replace_file, write_text
 from dml.core.errors import UserError, first_line
 from dml.core.metric_names import is_score, metric_label
+from dml.data.decode import load_image
 from dml.models.embedder import Embedder
 from dml.models.identity import FeatureNetwork, Identity
 from dml.runs.build import Builder
@@ -67,15 +69,40 @@ def load(
 
     Returns:
         The embedder with the weights of its best evaluation, in evaluation mode (B×3×H×W → B×D),
-        and a transform from a PIL image of any mode to its 3×H×W input.
+        and a transform from a PIL image of any mode to its 3×H×W input. Transparent images are
+        composed on `data.background` of the run, as in training.
 
     Raises:
         UserError: there is no such run or model.
     """
     config, embedder = open_network(source, repeat, fold)
     transforms = Builder(config).transforms(embedder)
-    steps = v2.RGB(), v2.PILToTensor(), transforms.test, transforms.to_input
+    steps = ToPixels(config.data.background), transforms.test, transforms.to_input
     return embedder.to(device), nn.Sequential(*steps)
+
+
+class ToPixels(nn.Module):
+    """Converts an image to uint8 pixels 3×H×W, as training does with files.
+
+    Args:
+        background: color below transparent pixels.
+    """
+
+    def __init__(self, background: str) -> None:
+        super().__init__()
+        self.background = background
+
+    def forward(self, image: Image.Image | Tensor) -> Tensor:
+        """Converts an image of Pillow, or a uint8 tensor c×H×W (grey or RGB, also with alpha).
+
+        Raises:
+            UserError: the image has pixels of 32 bits.
+        """
+        if not isinstance(image, Tensor):
+            return load_image(image, background=self.background)
+        if image.shape[0] == 3:
+            return image
+        return load_image(to_pil_image(image), background=self.background)
 
 
 def load_all(

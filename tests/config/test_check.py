@@ -1,6 +1,8 @@
 import pytest
+from omegaconf import OmegaConf
 
 from dml.config.check import check
+from dml.config.identity import flatten
 from dml.config.schema import Config
 from dml.core.errors import ConfigError
 
@@ -38,6 +40,9 @@ def test_all_problems_at_once(changed):
         ("transform.flip=1", "transform.flip: 1 must be a valid boolean"),
         (r"note='\${b}'", "note: contains ${, which a stored config cannot"),
         ("outputs=true", "outputs: true must be text"),
+        ("data.background=whit", "data.background: 'whit' is no color; use white, black"),
+        ("data.background='#00000080'", "data.background: '#00000080' is no color"),
+        ("data.background=0", "data.background: 0 is no color"),
         ("data=3", "data: 3 must be a node of options"),
         ("transform.scale=[0.5,x]", "transform.scale[1]: 'x' must be a valid number"),
         ("data.workers=5000", "data.workers: 5000 must be 'auto' or less than or equal to 1024"),
@@ -62,3 +67,36 @@ def test_absent_gpu(changed, monkeypatch):
     check(changed("device=cuda:1"), Config)
     (problem,) = problems(changed("device=cuda:2"))
     assert problem == "device: 'cuda:2' does not exist; the last of 2 is cuda:1"
+
+
+COMMANDS = (
+    ("data=digits",),
+    ("data=cub", "data.classes=20"),
+    ("data=cub", "data.images_per_class_at_most=8"),
+    ("data=folder", "data.root=/images"),
+    ("data=features", "data.root=/images/x.npz"),
+    ("data=digits", "protocol=validation", "search=bayes", "optim.schedule=cosine"),
+    ("data=cub", "speed=fast", "precision=bf16", "channels_last=true", "backbone=vit_s16"),
+    ("data=inshop", "protocol=mlrc", "loss=ms", "method=metrix", "data.query_gallery=none"),
+)
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_a_checked_config_has_the_values_that_are_stored(composed, words):
+    cfg = composed(*words)
+    checked = flatten(check(cfg, Config).model_dump(by_alias=True))
+    stored = flatten(OmegaConf.to_container(cfg, resolve=True))
+    assert {name: checked[name] for name in stored} == stored
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("data=digits",), True),
+        (("data=cub",), False),
+        (("data=cub", "data.classes=20"), True),
+        (("data=cub", "data.images_per_class_at_most=8"), True),
+    ],
+)
+def test_a_part_of_a_dataset_stands_in_for_it(composed, words, expected):
+    assert check(composed(*words), Config).data.stands_in is expected

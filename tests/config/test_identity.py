@@ -1,6 +1,9 @@
+import pytest
 from omegaconf import OmegaConf
 
-from dml.config.identity import digest
+from dml.config.check import check
+from dml.config.identity import ADDED, digest, flatten, identity
+from dml.config.schema import Config
 
 
 def test_the_digest_depends_on_what_decides_the_result_and_on_nothing_else(changed):
@@ -27,3 +30,24 @@ def test_ranges_decide_a_search_only(composed):
 def test_a_stored_config_has_the_digest_of_its_command(composed):
     cfg = composed("data=cub", "protocol=mlrc", "loss=ms", "optim.lr=3e-5")
     assert digest(OmegaConf.create(OmegaConf.to_yaml(cfg, resolve=True))) == digest(cfg)
+
+
+@pytest.mark.parametrize("name", ADDED)
+def test_an_option_that_was_added_counts_where_it_differs_from_its_default(composed, name):
+    cfg = composed()
+    plain = flatten(OmegaConf.to_container(cfg, resolve=True))
+    assert plain[name] == ADDED[name]
+    without = {option: value for option, value in plain.items() if option != name}
+    assert identity(without) == identity(plain)
+    assert digest({**plain, name: "another value"}) != digest(plain)
+
+
+def test_a_stored_config_without_added_options_has_their_defaults(composed):
+    cfg = composed()
+    OmegaConf.set_struct(cfg, False)
+    for name in ADDED:
+        node, _, key = name.rpartition(".")
+        del OmegaConf.select(cfg, node)[key]
+    config = flatten(check(cfg, Config).model_dump())
+    assert {name: config[name] for name in ADDED} == ADDED
+    assert digest(cfg) == digest(composed())

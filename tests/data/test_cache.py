@@ -1,15 +1,19 @@
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor, nn
 
 from dml.core.errors import UserError
 from dml.data import cache as cache_module
 from dml.data.cache import PixelCache, open_image_source
+from dml.data.decode import load_image
 from dml.data.folder import read_folder
-from dml.data.image_index import ImageIndex
+from dml.data.image_check import exclude_undecodable
+from dml.data.image_index import ImageIndex, hash_listing
 from dml.data.loaders import LoaderOptions, eval_batches, train_batches
 from dml.data.samplers import RandomBatches
 from dml.data.transforms import eval_transform, train_transform
@@ -106,3 +110,62 @@ def test_killed_writer_leaves_nothing_that_is_read(index: ImageIndex, tmp_path: 
     assert tuple(open_image_source(index, 20, tmp_path)[11].shape) == (3, 20, 26)
     left = {file.suffix for file in tmp_path.glob(".cache/*")}
     assert left - {".partial"} == {".lock", ".npy", ".pixels"}
+
+
+@pytest.mark.parametrize("shape", [(1500, 1), (1, 1500), (700, 40), (40, 700)])
+def test_thin_images_take_no_more_in_a_cache_than_their_pixels_and_are_tested_alike(
+    tmp_path: Path, shape: tuple[int, int]
+):
+    width, height = shape
+    for number in range(4):
+        save(tmp_path / str(number % 2) / f"{number}.png", number, "RGB", (width, height))
+    photos = read_folder(tmp_path)
+    source = open_image_source(photos, 64, tmp_path)
+    assert len(source.pixels) == 4 * 3 * width * height
+    test = eval_transform(56, resize=64)
+    for row in range(4):
+        assert torch.equal(test(source[row]), test(load_image(photos.images[row])))
+
+
+def test_a_thin_image_that_becomes_smaller_is_cached_at_the_side(tmp_path: Path):
+    for number in range(4):
+        save(tmp_path / str(number % 2) / f"{number}.png", number, "RGB", (1200, 100))
+    photos = read_folder(tmp_path)
+    source = open_image_source(photos, 64, tmp_path)
+    assert tuple(source[0].shape) == (3, 64, 768)
+    test = eval_transform(56, resize=64)
+    difference = test(source[0]).int() - test(load_image(photos.images[0])).int()
+    assert difference.abs().max() <= 1
+
+
+def transparent_images(root: Path) -> ImageIndex:
+    for number in range(4):
+        path = root / str(number % 2) / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGBA", (4, 4), (9, 9, 9, 0)).save(path)
+    return read_folder(root)
+
+
+@pytest.mark.parametrize("checked", [False, True])
+def test_a_cache_of_transparent_images_is_of_one_background(tmp_path: Path, checked: bool):
+    index = transparent_images(tmp_path / "images")
+    if checked:
+        index = exclude_undecodable(index, False, tmp_path)
+    black = replace(index, background="black")
+    paths = set()
+    for one, level in ((index, 255), (black, 0), (index, 255)):
+        source = open_image_source(one, "full", tmp_path)
+        assert source[0].unique().tolist() == [level]
+        paths.add(source.path)
+    assert len(paths) == 2
+
+
+def test_a_cache_of_opaque_images_holds_for_every_background(index: ImageIndex, tmp_path: Path):
+    checked = exclude_undecodable(index, False, tmp_path)
+    assert checked.transparent == 0
+    paths = set()
+    for one in (index, checked):
+        for background in ("white", "black"):
+            paths.add(open_image_source(replace(one, background=background), 20, tmp_path).path)
+    digest = hash_listing(index.files, 20, False)  # as earlier versions named it
+    assert {path.name for path in paths} == {f"images-20-{digest}.pixels"}

@@ -1,3 +1,6 @@
+import struct
+import sys
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -6,7 +9,8 @@ import torch
 from PIL import Image, ImageOps
 
 from dml.core.errors import UserError
-from dml.data.decode import load_image
+from dml.data import decode
+from dml.data.decode import decode_image, load_image
 from tests.data.trees import photo, save, truncate
 
 
@@ -48,3 +52,146 @@ def test_orientation_is_applied_only_on_request(tmp_path: Path, suffix: str, ori
         pixels = load_image(path, apply).permute(1, 2, 0).numpy().astype(int)
         assert pixels.shape == expected.shape
         assert np.abs(pixels - expected).max() <= 1
+
+
+def test_a_box_does_not_keep_the_rest_of_its_image(tmp_path: Path):
+    path = save(tmp_path / "a.png", 1, size=(800, 600))
+    part = load_image(Path(f"{path}#10,20,40,60"))
+    assert part.untyped_storage().nbytes() == part.numel() == 3 * 30 * 40
+    assert torch.equal(part, load_image(path)[:, 20:60, 10:40])
+
+
+def chunk(kind: bytes, content: bytes) -> bytes:
+    length, checksum = len(content), zlib.crc32(kind + content)
+    return struct.pack(">I", length) + kind + content + struct.pack(">I", checksum)
+
+
+def png(color: int, bits: int, row: bytes, transparent: bytes = b"") -> bytes:
+    """A PNG of two pixels, with the color that is transparent (tRNS)."""
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", 2, 1, bits, color, 0, 0, 0))
+    end = chunk(b"IDAT", zlib.compress(b"\0" + row)) + chunk(b"IEND", b"")
+    middle = chunk(b"tRNS", transparent) if transparent else b""
+    return b"\x89PNG\r\n\x1a\n" + header + middle + end
+
+
+# The left pixel is transparent with a dark hidden color, the right one is opaque and dark.
+HALF_PNGS = {
+    "grey, 1 bit": png(0, 1, bytes([0b01000000]), struct.pack(">H", 0)),
+    "grey, 2 bits": png(0, 2, bytes([0b01000000]), struct.pack(">H", 1)),
+    "grey, 4 bits": png(0, 4, bytes([0x30]), struct.pack(">H", 3)),
+    "grey, 8 bits": png(0, 8, bytes([7, 0]), struct.pack(">H", 7)),
+    "grey, 16 bits": png(0, 16, struct.pack(">2H", 300, 0), struct.pack(">H", 300)),
+    "color, 8 bits": png(2, 8, bytes([7, 8, 9, 0, 0, 0]), struct.pack(">3H", 7, 8, 9)),
+    "color, 16 bits": png(
+        2, 16, struct.pack(">6H", 900, 900, 900, 0, 0, 0), struct.pack(">3H", 900, 900, 900)
+    ),
+    "alpha, 16 bits": png(6, 16, struct.pack(">8H", 0, 0, 0, 0, 0, 0, 0, 65535)),
+    "grey and alpha, 16 bits": png(4, 16, struct.pack(">4H", 0, 0, 0, 65535)),
+}
+
+
+@pytest.mark.parametrize("kind", HALF_PNGS)
+def test_every_transparency_of_a_png_is_composed(tmp_path: Path, kind: str):
+    path = tmp_path / "a.png"
+    path.write_bytes(HALF_PNGS[kind])
+    right = 255 if kind == "grey, 1 bit" else 0
+    decoded = decode_image(path)
+    assert decoded.transparent
+    assert decoded.pixels[:, 0].T.tolist() == [[255] * 3, [right] * 3]
+    assert load_image(path, background="#010203")[:, 0, 0].tolist() == [1, 2, 3]
+
+
+def half_transparent(mode: str) -> Image.Image:
+    """Black, of 8×8 pixels, of which the left half is transparent."""
+    image = Image.new("RGBA", (8, 8), (0, 0, 0, 255))
+    image.paste((0, 0, 0, 0), (0, 0, 4, 8))
+    if mode == "P, index":
+        palette = Image.new("P", (8, 8), 1)
+        palette.putpalette([0, 0, 0, 0, 0, 0])
+        palette.paste(0, (0, 0, 4, 8))
+        palette.info["transparency"] = 0
+        return palette
+    if mode == "P, bytes":
+        palette = half_transparent("P, index")
+        palette.info["transparency"] = bytes([0, 255])
+        return palette
+    if mode == "La":
+        return image.convert("LA").convert("La")
+    return image.convert(mode)
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "RGBa", "La", "PA", "P, index", "P, bytes"])
+def test_every_mode_with_alpha_is_composed(mode: str):
+    image = half_transparent(mode)
+    for background, level in (("white", 255), ("black", 0)):
+        decoded = decode_image(image, background=background)
+        assert decoded.transparent
+        assert decoded.pixels[:, :, :4].unique().tolist() == [level]
+        assert decoded.pixels[:, :, 4:].unique().tolist() == [0]
+
+
+@pytest.mark.parametrize("suffix", ["png", "webp", "tiff", "gif"])
+@pytest.mark.parametrize("mode", ["RGBA", "P, index", "LA"])
+def test_every_format_with_alpha_is_composed_also_turned_and_in_a_box(tmp_path, suffix, mode):
+    path = tmp_path / f"a.{suffix}"
+    image = half_transparent("RGBA" if suffix in ("webp", "gif") else mode)
+    if suffix == "tiff" and mode == "P, index":
+        image = half_transparent("PA").convert("RGBA")
+    image.save(path, **({"lossless": True} if suffix == "webp" else {}))
+    for file in (path, Path(f"{path}#0,0,8,8")):
+        decoded = decode_image(file, apply_orientation=True)
+        assert decoded.transparent
+        assert decoded.pixels[:, :, :4].unique().tolist() == [255]
+        assert decoded.pixels[:, :, 4:].unique().tolist() == [0]
+
+
+def test_half_transparent_pixels_are_mixed():
+    image = Image.new("RGBA", (2, 2), (200, 100, 0, 51))  # a fifth
+    assert load_image(image)[:, 0, 0].tolist() == [244, 224, 204]
+    assert load_image(image, background="black")[:, 0, 0].tolist() == [40, 20, 0]
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "PA", "RGB"])
+def test_opaque_images_keep_the_pixels_of_pillow(mode: str):
+    image = photo(4).convert("P" if mode == "PA" else "RGB").convert(mode)
+    decoded = decode_image(image, background="black")
+    assert not decoded.transparent
+    assert np.array_equal(decoded.pixels.permute(1, 2, 0).numpy(), np.array(image.convert("RGB")))
+
+
+@pytest.mark.parametrize("missing", ["decode_jpeg", "ImageReadMode", "module"])
+def test_pillow_reads_jpegs_where_torchvision_does_not(tmp_path: Path, monkeypatch, missing: str):
+    path = save(tmp_path / "a.jpg", 3)
+    if missing == "module":
+        monkeypatch.setitem(sys.modules, "torchvision.io", None)
+    else:
+        monkeypatch.delattr(f"torchvision.io.{missing}")
+    assert decode._find_jpeg_decoder() is None
+    monkeypatch.setattr(decode, "_decode_jpeg", decode._find_jpeg_decoder())
+    with Image.open(path) as opened:
+        expected = np.array(opened.convert("RGB"))
+    assert np.array_equal(load_image(path).permute(1, 2, 0).numpy(), expected)
+
+
+@pytest.mark.parametrize("error", [AttributeError, NotImplementedError, RuntimeError])
+def test_pillow_reads_jpegs_where_the_operator_does_not_load(tmp_path, monkeypatch, error):
+    def fail(*args: object) -> None:
+        raise error("no operator")
+
+    monkeypatch.setattr(decode, "_decode_jpeg", fail)
+    assert tuple(load_image(save(tmp_path / "a.jpg", 3)).shape) == (3, 30, 40)
+
+
+@pytest.mark.parametrize(("alpha", "transparent"), [((0, 0), False), ((0, 255), True)])
+def test_a_fourth_byte_that_is_unused_is_no_transparency(tmp_path, alpha, transparent):
+    pixels = b"".join(bytes([30, 20, 10, level]) for level in alpha)  # blue, green, red, alpha
+    masks = struct.pack("<4I", 0xFF0000, 0xFF00, 0xFF, 0xFF000000)
+    header = struct.pack("<IiiHHIIiiII", 108, 2, 1, 1, 32, 3, len(pixels), 0, 0, 0, 0)
+    header += masks + b"BGRs" + bytes(48)
+    start = 14 + len(header)
+    file = b"BM" + struct.pack("<IHHI", start + len(pixels), 0, 0, start) + header + pixels
+    (tmp_path / "a.bmp").write_bytes(file)
+    decoded = decode_image(tmp_path / "a.bmp")
+    assert decoded.transparent is transparent
+    left = [255, 255, 255] if transparent else [10, 20, 30]
+    assert decoded.pixels[:, 0].T.tolist() == [left, [10, 20, 30]]

@@ -1,10 +1,18 @@
 import pytest
 import torch
 from PIL import Image
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from torchvision import transforms as v1
 from torchvision.transforms import v2
 
-from dml.data.transforms import ToInput, eval_transform, train_transform
+from dml.data.transforms import (
+    RandomResizedCrop,
+    ShorterSide,
+    ToInput,
+    eval_transform,
+    train_transform,
+)
 
 IMAGE = torch.randint(0, 256, (3, 300, 400), dtype=torch.uint8, generator=torch.Generator())
 
@@ -76,3 +84,84 @@ def test_pixels_are_within_one_level_of_pillow():
         ours = crop(IMAGE)
         torch.manual_seed(seed)
         assert (ours.int() - old_crop(photo).int()).abs().max() <= 1
+
+
+class LargestTensor(TorchDispatchMode):
+    """Measures the bytes of the largest tensor that is made."""
+
+    largest = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        made = func(*args, **(kwargs or {}))
+        if isinstance(made, torch.Tensor):
+            self.largest = max(self.largest, made.untyped_storage().nbytes())
+        return made
+
+
+def peak_and_kept(step: nn.Module, height: int, width: int) -> tuple[int, int]:
+    """Bytes of the largest tensor while an image is transformed, and of what keeps the result."""
+    image = torch.zeros(height, width, 3, dtype=torch.uint8).permute(2, 0, 1)
+    with LargestTensor() as made:
+        result = step(image)
+    assert result.dtype == torch.uint8
+    return made.largest, result.untyped_storage().nbytes()
+
+
+EVERY = {
+    "test": eval_transform(224, resize=256),
+    "test, bicubic": eval_transform(224, resize=256, interpolation="bicubic"),
+    "test, whole": eval_transform(224),
+    "crop": train_transform("random_resized_crop", 224),
+    "crop of resized": train_transform("random_resized_crop", 224, resize=256),
+    "shift": train_transform("random_crop", 224, padding=4),
+    "shift of resized": train_transform("random_crop", 224, resize=32, padding=4),
+    "affine of resized": train_transform("random_affine", 224, resize=16, degrees=9),
+    "none of resized": train_transform("none", 224, resize=64),
+}
+
+
+@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("length", [300, 2000, 20000])
+@pytest.mark.parametrize("upright", [False, True])
+def test_memory_does_not_grow_with_the_length_of_a_thin_image(name, length, upright):
+    step = EVERY[name]
+    ordinary, kept = peak_and_kept(step, 375, 500)
+    peak, kept_of_thin = peak_and_kept(step, *((length, 1) if upright else (1, length)))
+    assert peak <= 1.3 * ordinary
+    assert kept_of_thin <= 1.3 * kept
+    assert kept <= 1.3 * 3 * 224 * 224
+
+
+@pytest.mark.parametrize(
+    "shape", [(30, 700), (700, 30), (3, 301), (301, 3), (280, 3000), (300, 11)]
+)
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
+def test_a_window_of_a_thin_image_is_that_of_the_whole(shape, interpolation):
+    image = torch.randint(0, 256, (3, *shape), dtype=torch.uint8)
+    mode = v2.InterpolationMode(interpolation)
+    whole = v2.Resize(64, mode)(image)
+    resized = ShorterSide(64, mode)
+    assert resized.resized(*shape) == tuple(whole.shape[1:])
+    for height, width in ((64, 64), (40, 50)):
+        tops, lefts = (whole.shape[1] - height, whole.shape[2] - width)
+        for top, left in ((0, 0), (tops, lefts), (tops // 2, lefts // 3)):
+            part = resized.window(image, top, left, height, width)
+            expected = whole[:, top : top + height, left : left + width]
+            assert part.shape == expected.shape
+            assert (part.int() - expected.int()).abs().max() <= 2
+
+
+def test_ordinary_images_have_the_pixels_of_torchvision():
+    whole = v2.Compose([v2.Resize(256), v2.CenterCrop(224)])
+    shapes = [(300, 400), (400, 300), (256, 256), (231, 2310), (100, 999), (224, 224), (257, 256)]
+    for shape in shapes:
+        image = torch.randint(0, 256, (3, *shape), dtype=torch.uint8)
+        assert torch.equal(eval_transform(224, resize=256)(image), whole(image))
+
+
+def test_a_crop_of_rows_does_not_keep_the_image():
+    tall = torch.zeros(20000, 224, 3, dtype=torch.uint8).permute(2, 0, 1)
+    crop = train_transform("random_resized_crop", 224, scale=(1e-2, 1.2e-2), ratio=(1, 1))
+    exact = RandomResizedCrop(224, (0.0112, 0.0112), (1, 1), v2.InterpolationMode.BILINEAR)
+    assert crop(tall).untyped_storage().nbytes() == 3 * 224 * 224
+    assert exact(tall).untyped_storage().nbytes() == 3 * 224 * 224

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from dml.retrieval.embeddings import SplitEmbeddings
-from dml.retrieval.pictures import draw_maps, why_no_map
+from dml.retrieval.pictures import draw_grids, draw_maps, why_no_map
 
 
 def test_numbers_of_classes_are_rows_of_maps():
@@ -76,3 +76,12 @@ def test_a_collapsed_network_leaves_the_map_of_the_other():
     assert not after.collections
     assert "equal" in after.texts[0].get_text()
     assert [name for name, _ in omitted] == ["after"]
+
+
+@pytest.mark.parametrize("shape", [(1, 20000), (20000, 1), (1, 1), (3, 900)])
+def test_thin_images_have_a_cell_too(shape):
+    grids = {}
+    for title in ("query", "nearest"):
+        images = (torch.zeros(3, *shape, dtype=torch.uint8) for _ in range(2))
+        grids[title] = images, ["red", "green"]
+    assert len(draw_grids(grids).axes) == 2

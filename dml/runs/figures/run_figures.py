@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from dml.config.identity import method_name
 from dml.config.schema import Config
 from dml.core.metric_names import metric_label
 from dml.core.progress import format_epoch, show_task
-from dml.data.decode import load_image
+from dml.data.decode import BACKGROUND, load_image
 from dml.data.image_index import Subset
 from dml.data.protocol import Split
 from dml.data.published_dataset import find_missing
@@ -148,9 +149,12 @@ def draw_neighbors(
     queries = np.argsort(split.query.labels, kind="stable")[spread]
     k = min(count if len(networks) == 1 else 5, len(gallery) - (split.gallery is None))
 
-    def images(subset: Subset, rows: np.ndarray) -> list[Tensor]:
-        index, chosen = subset.index, subset.rows[rows]
-        return [transform(load_image(index.images[i], index.apply_orientation)) for i in chosen]
+    def images(subset: Subset, rows: np.ndarray) -> Iterator[Tensor]:
+        index = subset.index
+        for row in subset.rows[rows]:
+            yield transform(
+                load_image(index.images[row], index.apply_orientation, index.background)
+            )
 
     grids = {"query": (images(split.query, queries), [GREY] * len(queries))}
     for title, embeddings in networks.items():
@@ -164,7 +168,9 @@ def draw_neighbors(
     save(draw_grids(grids, name), path)
 
 
-def draw_found(queries: Sequence[str], found: pd.DataFrame, path: Path) -> None:
+def draw_found(
+    queries: Sequence[str], found: pd.DataFrame, path: Path, background: str = BACKGROUND
+) -> None:
     """Draws queries and the images that `dml.search` found for them, the nearest first.
 
     Images of the query's class are framed green, others red, and all grey if it is not known.
@@ -173,14 +179,17 @@ def draw_found(queries: Sequence[str], found: pd.DataFrame, path: Path) -> None:
         queries: files.
         found: k rows for each query, in their order, with query_label, label and path.
         path: PNG to write.
+        background: color below transparent pixels.
     """
     frames = np.where(found["label"] == found["query_label"], GREEN, RED)
     frames[found["query_label"].isna()] = GREY
     every = (("query", queries, [GREY] * len(queries)), ("nearest images", found["path"], frames))
-    grids = {
-        title: ([load_image(Path(file), apply_orientation=True) for file in files], [*colors])
-        for title, files, colors in every
-    }
+    grids = {}
+    for title, files, colors in every:
+        # One at a time: a hundred photos would take gigabytes.
+        load = partial(load_image, apply_orientation=True, background=background)
+        images = map(load, map(Path, files))
+        grids[title] = images, [*colors]
     save(draw_grids(grids), path)
 
 

@@ -39,7 +39,7 @@ class RunFolder:
         history: one row per evaluation.
         summary: scores; its presence means that the run is finished.
         figures_state: exists while the figures of a finished run are left to draw.
-        dataset: name, size and fingerprint of the dataset.
+        dataset: name, size and fingerprint of the dataset, and a hash of a user's own images.
         figures: folder of the figures.
         search: folder of the files that the workers of a search share.
         journal: all trials of a search; can be opened with `optuna-dashboard`.
@@ -112,9 +112,14 @@ class RunFolder:
         """
         stored, images = read_json(self.dataset), len(index.labels)
         dataset = {"name": index.name, "images": images, "fingerprint": index.fingerprint()}
+        if index.content:
+            dataset["content"] = index.content
         if stored is None:
             write_json(self.dataset, dataset)
-        elif stored.get("fingerprint") != dataset["fingerprint"]:
+            return
+        # A run of an earlier version has stored no content.
+        same_content = stored.get("content", index.content) == index.content
+        if stored.get("fingerprint") != dataset["fingerprint"] or not same_content:
             raise UserError(
                 f"data: {index.name} has other images, labels or splits ({images} images) than "
                 f"when {self.path} was started ({stored.get('images')} images); "

@@ -1,3 +1,5 @@
+import weakref
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,6 +9,7 @@ from PIL import Image
 from dml.data.image_index import ImageIndex
 from dml.data.protocol import Split
 from dml.runs.embeddings import SplitEmbeddings
+from dml.runs.figures import run_figures
 from dml.runs.figures.run_figures import draw_neighbors, learning_curve
 
 GREEN, RED = (46, 139, 87), (187, 51, 51)
@@ -49,3 +52,23 @@ def test_the_ends_of_stages_are_kept_and_drawn(run_tiny):
     assert len([*folder.glob("checkpoints/*/test_embeddings_stage*.npz")]) > 1
     for name, least in (("stages", 500), ("stage_maps", 3 * 3.8 * 130)):
         assert Image.open(folder / "figures" / f"{name}.png").width >= int(least)
+
+
+def test_a_picture_of_a_search_holds_one_photo_in_memory(tmp_path, monkeypatch):
+    for number in range(6):
+        Image.new("RGB", (30, 20), (number, 0, 0)).save(tmp_path / f"{number}.png")
+    kept, alive = [], []
+    load = run_figures.load_image
+
+    def watch(*args, **options):
+        alive.append(sum(reference() is not None for reference in kept))
+        photo = load(*args, **options)
+        kept.append(weakref.ref(photo))
+        return photo
+
+    monkeypatch.setattr(run_figures, "load_image", watch)
+    files = [str(tmp_path / f"{number}.png") for number in range(6)]
+    found = pd.DataFrame({"query_label": None, "label": "a", "path": files})
+    run_figures.draw_found(files[:2], found, tmp_path / "found.png")
+    assert len(alive) == 8
+    assert max(alive) <= 1
