@@ -14,7 +14,6 @@ from dml.core.errors import ConfigError
 from dml.core.progress import open_display, show_task
 from dml.data.loaders import LoaderOptions, resolve_eval_batch_size, resolve_workers
 from dml.data.protocol import FOLDS, protocol_test
-from dml.retrieval import mean_average_precision
 from dml.retrieval.embeddings import SplitEmbeddings, load_embeddings, save_embeddings
 from dml.runs.build import Builder
 from dml.runs.console import console, print_line, print_scores
@@ -56,6 +55,11 @@ def evaluate(config: EvaluateConfig, given: Collection[str] = ()) -> dict[str, A
             source = Path(config.embeddings)
             path = source.with_name(f"{source.stem}.evaluation.json")
             embeddings = load_embeddings(source, resolve_device(config.device))
+            if embeddings.queries_are_in_gallery:
+                print_line(
+                    "note: every query equals a row of the gallery and finds it; to leave it out, "
+                    "add self_index to the file: the row of each query in the gallery"
+                )
             scores = _scores(config, embeddings, (1, 2, 4, 8))
             result = {"name": source.name, "stand_in": False, "metrics": scores}
     write_json(path, result)
@@ -113,4 +117,4 @@ def _scores(
 ) -> dict[str, float]:
     with show_task("scoring"):
         scores = embeddings.score(config.recall_at or [*recall_at], config.evaluation.backend)
-        return {**scores, "mean_average_precision": mean_average_precision(*embeddings)}
+        return {**scores, "mean_average_precision": embeddings.mean_average_precision()}
