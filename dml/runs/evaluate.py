@@ -22,6 +22,7 @@ from dml.runs.folder.run_folder import load_config
 from dml.runs.job import translate_resource_errors
 from dml.runs.load import load_embedder
 from dml.training.device import autocast, resolve_device, set_precision
+from dml.training.process_state import restored_process_state
 
 # Options that are used; others are ignored for stored embeddings, or decided by the run.
 FOR_BOTH = {"recall_at", "evaluation.backend", "device"}
@@ -29,6 +30,7 @@ FOR_EMBEDDINGS = {"embeddings", *FOR_BOTH}
 FOR_RUN = {"run", "save", "data.root", "data.workers", "data.eval_batch_size", *FOR_BOTH}
 
 
+@restored_process_state()
 def evaluate(config: EvaluateConfig, given: Collection[str] = ()) -> dict[str, Any]:
     """Scores stored embeddings, the best network of a run, or an off-the-shelf backbone.
 

@@ -33,8 +33,10 @@ from dml.runs.figures.run_figures import draw_found
 from dml.runs.job import translate_resource_errors
 from dml.runs.load import compose_network, open_network
 from dml.training.device import autocast, resolve_device, set_precision
+from dml.training.process_state import restored_process_state
 
 
+@restored_process_state()
 def embed(
     network: str | Path,
     images: str | Path | Sequence[Any] | np.ndarray,
@@ -147,6 +149,7 @@ def _read_images(
     return ImageIndex("images", images, rows, roles, apply_orientation=True), labels, None
 
 
+@restored_process_state()
 def search(
     embeddings: str | Path,
     queries: Sequence[str | Path | int],

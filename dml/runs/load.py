@@ -29,6 +29,7 @@ from dml.models.identity import FeatureNetwork, Identity
 from dml.runs.build import Builder
 from dml.runs.folder.run_folder import RunFolder, load_config
 from dml.training.checkpoint_files import read_checkpoint
+from dml.training.process_state import restored_process_state
 
 TIMM = "timm:"  # prefix of an off-the-shelf network
 WEIGHTS = "model.safetensors"  # of an exported network
@@ -52,6 +53,7 @@ Data {c.data.name}, loss {c.loss[name]}, method {c.method[name]}, protocol {c.pr
 """
 
 
+@restored_process_state()
 def load(
     source: str | Path, repeat: int | None = None, fold: int | None = None, device: str = "cpu"
 ) -> tuple[Embedder, nn.Module]:
@@ -78,6 +80,7 @@ def load(
     return embedder.to(device), nn.Sequential(*steps)
 
 
+@restored_process_state()
 def load_all(
     run_folder: str | Path, device: str = "cpu"
 ) -> dict[tuple[int, int], tuple[Embedder, nn.Module]]:
@@ -139,7 +142,7 @@ def load_embedder(
             warnings.warn(
                 f"{folder} has {len(models)} models; this is the first: choose one with repeat= "
                 f"and fold=, or load all with dml.load_all",
-                stacklevel=4,
+                stacklevel=5,
             )
         if key not in models:
             raise UserError(f"load: (repeat, fold) {key} is not in {folder}: {[*models]}")
@@ -167,6 +170,7 @@ def _list_models(run_folder: str | Path) -> dict[tuple[int, int], Path]:
     return dict(sorted(models.items()))
 
 
+@restored_process_state()
 def export(
     run_folder: str | Path, folder: str | Path, repeat: int | None = None, fold: int | None = None
 ) -> Path:
@@ -209,6 +213,7 @@ def export(
     return target.path
 
 
+@restored_process_state()
 def export_onnx(folder: Path) -> float:
     """Writes `model.onnx` beside an exported network, for any number of images in a batch.
 
