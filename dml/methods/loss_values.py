@@ -47,15 +47,20 @@ def read_loss(
     Raises:
         ConfigError: the result is not one number, or a number other than 0 without a gradient.
     """
-    value = _as_scalar(returned, embeddings, num_classes)
-    if not torch.is_grad_enabled() or _has_gradient(value, embeddings, loss):
+    value = _as_scalar(returned, num_classes)
+    if isinstance(value, float):
+        number = value  # which needs no copy to a GPU, for which the host would wait
+    elif not torch.is_grad_enabled() or _has_gradient(value, embeddings, loss):
         return LossValue(value, False)
-    number = value.item()
+    else:
+        number = value.item()
     if number == 0:
         zero = _zero(embeddings, loss)
-        if zero.requires_grad:
+        if zero.requires_grad or not torch.is_grad_enabled():
             return LossValue(zero, True)
-    elif value.grad_fn is not None:  # such as a regularizer of the loss's parameters alone
+    elif (
+        isinstance(value, Tensor) and value.grad_fn is not None
+    ):  # such as a regularizer of the loss's parameters alone
         return LossValue(value, False)
     raise ConfigError([f"loss: its value has no gradient; is it detached? It is {number:.4g}"])
 
@@ -67,11 +72,11 @@ def empty_logs(*values: LossValue) -> dict[str, Tensor]:
     return {}
 
 
-def _as_scalar(returned: Any, embeddings: Tensor, num_classes: int | None) -> Tensor:
-    is_number = isinstance(returned, Real)
-    if is_number or (isinstance(returned, np.ndarray) and returned.size == 1):
-        number: Any = returned
-        return torch.as_tensor(number, dtype=embeddings.dtype, device=embeddings.device).view(())
+def _as_scalar(returned: Any, num_classes: int | None) -> Tensor | float:
+    if isinstance(returned, Real):
+        return float(returned)
+    if isinstance(returned, np.ndarray) and returned.size == 1:
+        return float(returned.item())
     if isinstance(returned, Tensor) and returned.numel() == 1:
         return returned.reshape(()) if returned.ndim else returned
     got = repr(returned)

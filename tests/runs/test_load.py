@@ -156,7 +156,8 @@ def test_onnx_has_the_scores_of_the_network(composed, tmp_path, name):
         assert np.abs(found - embedder(images[:batch]).detach().numpy()).max() <= 1e-5
     for embeddings in (expected, torch.from_numpy(found)):
         scores.append(retrieval_metrics(embeddings, index.labels[rows])["map_at_r"])
-    assert scores[0] == pytest.approx(scores[1], abs=1e-9)
+    # a hundredth of a percent: rounding swaps items at almost equal distances of random networks
+    assert scores[0] == pytest.approx(scores[1], abs=1e-4)
 
 
 def test_the_size_of_images_that_are_gone(run_tiny, tmp_path, monkeypatch):
