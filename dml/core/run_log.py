@@ -9,6 +9,7 @@ import logging
 import shlex
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -46,7 +47,9 @@ def write_log(folder: Path, work: str) -> Iterator[None]:
         for logger, added in pairs:
             logger.addHandler(added)
             stack.callback(logger.removeHandler, added)
-        stack.callback(logging.captureWarnings, False)
+        # else the caller's program has asked for it
+        if warnings.showwarning.__module__ != "logging":
+            stack.callback(logging.captureWarnings, False)
         logging.captureWarnings(True)
         started = time.monotonic()
         try:

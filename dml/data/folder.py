@@ -27,6 +27,7 @@ from dml.data.folder_names import (
 )
 from dml.data.image_index import TESTED, ImageIndex
 from dml.data.published_dataset import find_missing
+from dml.retrieval.class_labels import check_names
 
 SUFFIXES = (
     *(".jpg", ".jpeg", ".jfif", ".png", ".bmp", ".gif"),
@@ -241,6 +242,10 @@ def _read_csv(path: Path, required: Sequence[str] = ("path", "label")) -> pd.Dat
     table = table.dropna(how="all")
     for row in table[table.isna().any(axis=1)].to_numpy(str):
         _refuse(path, f"a value is missing: {', '.join(row)}")
+    try:
+        check_names(table.get("label", ()))
+    except ValueError as error:
+        _refuse(path, str(error))
     if {*BOX} <= {*columns}:
         try:
             corners = table[BOX].astype(float).clip(0).round().astype(int).astype(str)

@@ -6,6 +6,7 @@ cross_batch          XBM, with which ccp is compared: a memory of past embedding
 metrix/              metrix: mixed inputs, features and embeddings
 comparisons          methods with which metrix is compared: i-Mix, MoCHi, Proxy Synthesis
 
+loss_values          what a loss returns, also for a batch in which nothing is to be learned
 reference_losses     pair losses, prepared for proxies and memories (ccp, XBM)
 options              checks of options, and of losses for mixing
 dry_run              two steps on dummy images, before a run begins

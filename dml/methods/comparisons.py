@@ -75,7 +75,7 @@ class IMix(Plain):
         with torch.autocast(images.device.type, enabled=False):
             x_BD = to_working_precision(embeddings)
             s_BB = unit_rows(to_working_precision(mixed))[0] @ unit_rows(x_BD)[0].T
-            mined = None if self.miner is None else self.miner(x_BD, labels)
+            mined = self.mine(x_BD, labels)
             positive_BB, negative_BB = Pairs(labels, labels, row_B, mined).masks()
             y_BB, present_BB = positive_BB.to(s_BB.dtype), positive_BB | negative_BB
             loss = lambda_B[0] * self.form.loss(s_BB, y_BB, present_BB)
@@ -83,7 +83,7 @@ class IMix(Plain):
             loss = loss + (1 - lambda_B[0]) * as_partner
             logs = {"loss_mixed": loss.detach()}
             if self.clean:
-                loss = loss + self.clean * self.clean_loss(x_BD, labels, mined)
+                loss = loss + self.clean * self.clean_loss(x_BD, labels, mined).value
         return loss, logs
 
 

@@ -12,6 +12,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from dml.losses.arguments import to_working_precision
+from dml.methods.loss_values import empty_logs, read_loss
 from dml.methods.options import Count
 from dml.methods.reference_losses import compute_reference_loss, prepare_for_references
 from dml.models.embedder import Embedder
@@ -68,17 +69,19 @@ class CrossBatchMemory(Method):
         embeddings = embedder(images)
         with torch.autocast(embeddings.device.type, enabled=False):
             embeddings = to_working_precision(embeddings)
-            loss = self.loss(embeddings, labels)
+            read = [read_loss(self.loss(embeddings, labels), embeddings, self.loss)]
             uses_memory = self._steps >= self.start_after
             self_B = torch.full_like(labels, -1)
             if self.training:
                 stored_B = self._store(embeddings.detach(), labels)
                 self_B = stored_B if self.exclude_self_pairs else self_B
             if uses_memory:
-                loss = loss + compute_reference_loss(
+                returned = compute_reference_loss(
                     self.loss, embeddings, labels, self.memory(), self_B
                 )
-        return loss, {}
+                read.append(read_loss(returned, embeddings, self.loss))
+        loss = read[0].value if len(read) == 1 else read[0].value + read[1].value
+        return loss, empty_logs(*read)
 
     def memory(self) -> tuple[Tensor, Tensor]:
         """Returns N×D embeddings and N labels of the last steps, in no particular order."""

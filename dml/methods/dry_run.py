@@ -73,7 +73,8 @@ def dry_run(
         for _ in range(2):  # a loss may keep the graph of the first step, and fail in the second
             loss, _ = method(network, images, labels)
             _check_value(loss, option, classes)
-            loss.backward()
+            if loss.requires_grad:
+                loss.backward()
     except ConfigError:
         raise
     except (ValueError, UserError):
@@ -93,7 +94,7 @@ def _check_value(loss: Any, option: str, classes: int) -> None:
         got = f"a tensor of shape {list(loss.shape)}" if tensor else repr(loss)
         wanted = f"one number, a 0-d tensor, or logits for the {classes} classes"
         raise ConfigError([f"{option}: must return {wanted}; returned {got}"])
-    if not loss.requires_grad:
+    if not loss.requires_grad and loss.item() != 0:
         raise ConfigError([f"{option}: its value has no gradient; is it detached?"])
 
 

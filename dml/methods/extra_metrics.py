@@ -79,7 +79,9 @@ class ExtraMetrics:
             "alignment": lambda: geometry.alignment(queries, labels),
             "uniformity": lambda: geometry.uniformity(queries),
             "utilization": lambda: geometry.utilization(queries, self._training_embeddings()),
-            "mrr_at_r": lambda: retrieval_metrics(*test, reciprocal_rank=True)["mrr_at_r"],
+            "mrr_at_r": lambda: retrieval_metrics(
+                *test[:4], self_index=test.self_index, reciprocal_rank=True
+            )["mrr_at_r"],
         }
         evaluated = [name for name in self.names if EXTRA_METRICS[name] == "evaluation"]
         metrics = {name: best["metrics"][name] for name in evaluated}

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from dml.losses.generic import compute_equal_loss, find_equal_form
+from dml.methods.loss_values import LossValue, empty_logs, read_loss
 from dml.models.embedder import Embedder
 from dml.training.interfaces import Method
 
@@ -52,15 +53,32 @@ class Plain(Method):
         with torch.autocast(embeddings.device.type, enabled=False):
             # losses of other packages do not handle autocast
             embeddings = embeddings.to(torch.promote_types(embeddings.dtype, torch.float32))
-            mined = None if self.miner is None else self.miner(embeddings, labels)
-            value = self.clean_loss(embeddings, labels, mined)
-            if isinstance(value, Tensor) and value.shape == (len(labels), self.num_classes):
-                value = cross_entropy(value, labels)
+            read = self.clean_loss(embeddings, labels, self.mine(embeddings, labels))
+        logs = empty_logs(read)
         unit = getattr(self.loss, "log_unit", None)
-        return value, {} if unit is None else {"loss": value.detach() / unit(len(labels))}
+        if unit is not None:
+            logs["loss"] = read.value.detach() / unit(len(labels))
+        return read.value, logs
 
-    def clean_loss(self, embeddings: Tensor, labels: Tensor, mined: Any) -> Any:
-        """Returns what the loss returns for embeddings B×D, labels B and the pairs of the miner."""
+    def mine(self, embeddings: Tensor, labels: Tensor) -> Any:
+        """Returns the pairs of the miner; None without a miner, which means all pairs."""
+        if self.miner is None:
+            return None
+        mined = self.miner(embeddings, labels)
+        found_nothing = mined is None or (isinstance(mined, tuple | list) and not mined)
+        if found_nothing:  # for a loss, None would mean all pairs
+            return (labels.new_empty(0, dtype=torch.long),) * 4
+        return mined
+
+    def clean_loss(self, embeddings: Tensor, labels: Tensor, mined: Any) -> LossValue:
+        """Returns the loss of embeddings B×D with labels B and the pairs of the miner.
+
+        Raises:
+            ConfigError: the loss returns neither one number nor logits, or has no gradient.
+        """
         if mined is None and embeddings.is_cuda and (form := find_equal_form(self.loss)):
-            return compute_equal_loss(form, self.loss, embeddings, labels)
-        return self.loss(embeddings, labels, *([mined] if self._passes_pairs else []))
+            return LossValue(compute_equal_loss(form, self.loss, embeddings, labels), False)
+        value = self.loss(embeddings, labels, *([mined] if self._passes_pairs else []))
+        if isinstance(value, Tensor) and value.shape == (len(labels), self.num_classes):
+            value = cross_entropy(value, labels)
+        return read_loss(value, embeddings, self.loss, self.num_classes)

@@ -49,8 +49,8 @@ def compute_reference_loss(
     labels: Tensor,
     references: tuple[Tensor, Tensor],
     self_index: Tensor,
-) -> Tensor:
-    """Returns the loss between a batch and references that contain it, without self-pairs.
+) -> Any:
+    """Returns what the loss returns for a batch and references that contain it, without self-pairs.
 
     Losses of this package exclude self-pairs by `self_index`; losses of pytorch-metric-learning
     receive all other pairs as `indices_tuple`. Any other loss includes self-pairs.
@@ -72,8 +72,7 @@ def compute_reference_loss(
             *positive_BR.nonzero(as_tuple=True),
             *negative_BR.nonzero(as_tuple=True),
         )
-    value: Tensor = loss(embeddings, labels, **arguments)
-    return value
+    return loss(embeddings, labels, **arguments)
 
 
 def _is_from_pml(loss: nn.Module) -> bool:

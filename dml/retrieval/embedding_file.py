@@ -17,6 +17,7 @@ import numpy as np
 from dml.core.atomic_io import replace_file
 from dml.core.errors import UserError, first_line
 from dml.core.npz_files import map_array
+from dml.retrieval.class_labels import ADVICE, check_class_labels
 
 PARQUET = ".parquet"
 SMALL = ("paths", "labels", "splits", "made_by")  # read at once
@@ -92,7 +93,9 @@ def open_embeddings(path: str | Path) -> ImageEmbeddings:
         arrays = (_read_parquet if Path(path).suffix == PARQUET else _read_npz)(Path(path))
         embeddings, views = arrays["embeddings"], arrays.get("views")
         paths = arrays.get("paths", np.arange(len(embeddings)).astype(str))
-        labels = arrays["labels"].astype(str) if "labels" in arrays else None
+        labels = None
+        if "labels" in arrays:
+            labels = check_class_labels(arrays["labels"], "labels").astype(str)
         made_by = json.loads(str(arrays.get("made_by", "{}")))
         splits = arrays["splits"].astype(str) if "splits" in arrays else None
         columns = (embeddings, paths, labels, views, splits)
@@ -108,9 +111,19 @@ def open_embeddings(path: str | Path) -> ImageEmbeddings:
 
 def _read_npz(path: Path) -> dict[str, np.ndarray]:
     with open(path, "rb") as raw, np.lib.npyio.NpzFile(raw, allow_pickle=False) as file:
-        small = {name: file[name] for name in SMALL if name in file}
+        small = {name: _read_small(file, name) for name in SMALL if name in file}
         large = {n: map_array(path, n) for n in ("embeddings", "views") if n in file}
     return small | large
+
+
+def _read_small(file: np.lib.npyio.NpzFile, name: str) -> np.ndarray:
+    try:
+        return file[name]
+    except ValueError as error:
+        if "pickle" not in str(error):
+            raise
+        advice = ADVICE["labels"].replace("labels", name)
+        raise ValueError(f"{name} holds Python objects; {advice}") from error
 
 
 def _read_parquet(path: Path) -> dict[str, np.ndarray]:
@@ -119,10 +132,21 @@ def _read_parquet(path: Path) -> dict[str, np.ndarray]:
     table, arrays = parquet.read_table(path), {}
     for name in table.column_names:
         column, shape = table[name].combine_chunks(), [len(table)]
+        _refuse_nulls(column, name)
         while hasattr(column.type, "list_size"):
             shape.append(column.type.list_size)
             column = column.flatten()
+            _refuse_nulls(column, name)
         arrays[name] = np.reshape(column.to_numpy(zero_copy_only=False), shape)
     arrays["made_by"] = (table.schema.metadata or {}).get(b"made_by", b"{}").decode()
     arrays["paths"] = arrays.get("paths", np.arange(len(table))).astype(str)
     return arrays
+
+
+def _refuse_nulls(column: Any, name: str) -> None:
+    """Raises ValueError for missing values, which would become NaN or the text `None`."""
+    if name in ImageEmbeddings._fields and column.null_count:
+        raise ValueError(
+            f"{name}: {column.null_count} of {len(column)} are missing; leave out these rows, or "
+            f"fill them in"
+        )

@@ -1,12 +1,14 @@
 """Embeddings of queries and gallery: scored, stored, and those of several models joined.
 
 Arrays of the `.npz` file, written by a run or by other software: `embeddings` N×D and `labels` N;
-for a query–gallery split also `gallery_embeddings` and `gallery_labels`; `paths` and
-`gallery_paths` where the images are files.
+for a query–gallery split also `gallery_embeddings` and `gallery_labels`, and `self_index` N, the
+row of each query in the gallery, or −1; `paths` and `gallery_paths` where the images are files.
 """
 
 from __future__ import annotations
 
+import hashlib
+import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -17,18 +19,27 @@ from torch import Tensor
 
 from dml.core.atomic_io import replace_file
 from dml.core.errors import UserError, first_line
-from dml.retrieval.metrics import concatenate, retrieval_metrics
+from dml.retrieval.class_labels import ADVICE, number_classes
+from dml.retrieval.metrics import concatenate, mean_average_precision, retrieval_metrics
 
-ARRAYS = ("embeddings", "labels", "gallery_embeddings", "gallery_labels")
+ARRAYS = ("embeddings", "labels", "gallery_embeddings", "gallery_labels", "self_index")
+NAMES = ("paths", "gallery_paths", "made_by")  # of images and network, which no score depends on
+
+log = logging.getLogger(__name__)
 
 
 class SplitEmbeddings(NamedTuple):
-    """A split's embeddings N×D (at least float32) and dataset-wide labels N, on one device."""
+    """A split's embeddings N×D (at least float32) and dataset-wide labels N, on one device.
+
+    `self_index` (N) holds the row of each query in the gallery, −1 for none; None: no query is in
+    the gallery, or there is none.
+    """
 
     query: Tensor
     query_labels: Tensor
     gallery: Tensor | None = None
     gallery_labels: Tensor | None = None
+    self_index: Tensor | None = None
 
     def to(self, device: torch.device | str) -> SplitEmbeddings:
         """Returns the same embeddings on a device."""
@@ -54,9 +65,30 @@ class SplitEmbeddings(NamedTuple):
             UserError: embeddings or labels that it refuses, such as embeddings that are not finite.
         """
         try:
-            return retrieval_metrics(*self, recall_at=recall_at, backend=backend)
+            return retrieval_metrics(
+                *self[:4], self_index=self.self_index, recall_at=recall_at, backend=backend
+            )
         except ValueError as error:
             raise UserError(f"evaluation: {error}") from error
+
+    def mean_average_precision(self) -> float:
+        """Returns mAP by `dml.retrieval.mean_average_precision`.
+
+        Raises:
+            UserError: as `score`.
+        """
+        try:
+            return mean_average_precision(*self[:4], self_index=self.self_index)
+        except ValueError as error:
+            raise UserError(f"evaluation: {error}") from error
+
+    @property
+    def queries_are_in_gallery(self) -> bool:
+        """True if each query equals a row of the gallery, and no `self_index` says which."""
+        if self.gallery is None or self.self_index is not None:
+            return False
+        stored = {_row_key(row) for row in self.gallery.cpu().numpy()}
+        return all(_row_key(row) in stored for row in self.query.cpu().numpy())
 
 
 def concatenate_models(
@@ -90,8 +122,10 @@ def save_embeddings(
         names: of the images, usually their paths: those of the queries, then of the gallery.
         dtype: `float16` (half the size, about three digits) or `float32`.
     """
-    values = (part.cpu().numpy() for part in embeddings if part is not None)
-    arrays = dict(zip(ARRAYS, values, strict=False))
+    arrays = {}
+    for name, part in zip(ARRAYS, embeddings, strict=True):
+        if part is not None:
+            arrays[name] = part.cpu().numpy()
     for prefix, paths in zip(("", "gallery_"), names, strict=False):
         arrays[f"{prefix}embeddings"] = arrays[f"{prefix}embeddings"].astype(dtype)
         arrays[f"{prefix}paths"] = np.array(paths)
@@ -99,27 +133,107 @@ def save_embeddings(
         np.savez(file, **arrays)  # type: ignore[arg-type]
 
 
+def _row_key(row: np.ndarray) -> bytes:
+    """Returns bytes that are equal for equal rows: of float64, in which −0 is 0."""
+    values = row.astype(np.float64) + 0.0
+    return hashlib.blake2b(values.tobytes(), digest_size=16).digest()
+
+
 def load_embeddings(path: str | Path, device: torch.device) -> SplitEmbeddings:
     """Reads embeddings and labels, whose shapes `SplitEmbeddings.score` checks.
 
-    Classes, which may have names, are numbered in their order.
+    Classes, which may have names, are numbered in their order. A warning names arrays of the file
+    that are not used.
 
     Raises:
-        UserError: there is no such file, it is damaged, or arrays are missing or not numbers.
+        UserError: there is no such file, it is damaged, arrays are missing or not numbers, labels
+            cannot be compared, or `self_index` does not name rows of the gallery.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
-            names = ARRAYS if "gallery_embeddings" in file else ARRAYS[:2]
-            arrays = [file[name] for name in names]
-        classes = np.unique(np.concatenate(arrays[1::2]))
-        for number, array in enumerate(arrays):
-            # PyTorch knows the machine's byte order only, and no type longer than float64.
-            dtype = np.float64 if array.itemsize > 4 else np.float32
-            arrays[number] = np.searchsorted(classes, array) if number % 2 else array.astype(dtype)
+        arrays = _read_arrays(path)
+    except UserError:
+        raise
     except Exception as error:  # of many classes, for bytes of any kind
-        reason = "no arrays of numbers" if "pickle" in str(error) else first_line(error)
         raise UserError(
-            f"embeddings: {path} cannot be read ({reason}); numpy.savez(file, "
+            f"embeddings: {path} cannot be read ({first_line(error)}); numpy.savez(file, "
             f"embeddings=…, labels=…) writes a matrix of numbers and a class for each row"
         ) from error
-    return SplitEmbeddings(*(torch.from_numpy(array).to(device) for array in arrays))
+    labels = {name: array for name, array in arrays.items() if "labels" in name}
+    try:
+        arrays |= dict(zip(labels, number_classes(labels), strict=True))
+        for name in ("embeddings", "gallery_embeddings"):
+            if name in arrays:
+                arrays[name] = _as_floats(arrays[name], name)
+        if "self_index" in arrays:
+            arrays["self_index"] = _check_self_index(arrays)
+    except ValueError as error:
+        raise UserError(f"embeddings: {path}: {error}") from error
+    parts = (arrays.get(name) for name in ARRAYS)
+    tensors = (None if part is None else torch.from_numpy(part).to(device) for part in parts)
+    return SplitEmbeddings(*tensors)  # type: ignore[arg-type]
+
+
+def _read_arrays(path: str | Path) -> dict[str, np.ndarray]:
+    """Returns the ARRAYS of a file, and warns of others."""
+    with np.load(path, allow_pickle=False) as file:
+        names = [name for name in ARRAYS if name in file]
+        if "gallery_embeddings" not in file:
+            for name in ("gallery_labels", "self_index"):
+                if name in file:
+                    raise UserError(
+                        f"embeddings: {path}: {name} needs gallery_embeddings in the file; add "
+                        f"them, or leave {name} out"
+                    )
+        needed = ARRAYS[:4] if "gallery_embeddings" in file else ARRAYS[:2]
+        if missing := [name for name in needed if name not in file]:
+            raise ValueError(f"it has no array {', '.join(missing)}")
+        arrays = {name: _read_array(file, path, name) for name in names}
+        unused = sorted(set(file.files) - {*ARRAYS, *NAMES})
+    if unused:
+        log.warning("%s: arrays that are not used: %s", path, ", ".join(unused))
+    return arrays
+
+
+def _read_array(file: np.lib.npyio.NpzFile, path: str | Path, name: str) -> np.ndarray:
+    try:
+        return file[name]
+    except ValueError as error:
+        if "pickle" not in str(error):
+            raise
+        array = name.removeprefix("gallery_")
+        advice = ADVICE.get(array, f"store it as numpy.array({array}, dtype='float32')")
+        raise UserError(
+            f"embeddings: {path}: {name} holds Python objects, which are not read from files; "
+            f"{advice}"
+        ) from error
+
+
+def _as_floats(array: np.ndarray, name: str) -> np.ndarray:
+    """Returns numbers as float32 or float64: PyTorch has no longer type and no foreign byte order.
+
+    Raises:
+        ValueError: the array holds no real numbers.
+    """
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"{name} must be a matrix of numbers, got {array.dtype}")
+    return array.astype(np.float64 if array.itemsize > 4 else np.float32)
+
+
+def _check_self_index(arrays: dict[str, np.ndarray]) -> np.ndarray:
+    """Returns the rows of queries in the gallery as int64.
+
+    Raises:
+        ValueError: not an integer for each query, or a row that does not exist.
+    """
+    rows, count = arrays["self_index"], len(arrays["gallery_embeddings"])
+    queries = len(arrays["embeddings"])
+    if rows.dtype.kind not in "iu" or rows.shape != (queries,):
+        raise ValueError(
+            f"self_index must hold {queries} integers, the row of each query in the gallery or "
+            f"-1, got {rows.dtype} of shape {rows.shape}"
+        )
+    # before the conversion, in which a large unsigned number would become negative
+    outside = (rows < -1) | (rows >= count)
+    if outside.any():
+        raise ValueError(f"self_index must lie between -1 and {count - 1}, got {rows[outside][0]}")
+    return rows.astype(np.int64)

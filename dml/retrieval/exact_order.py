@@ -24,7 +24,7 @@ FLOAT32_UNIT = 2.0**-24
 TINIEST = 2.0**-120  # bound on the underflow error of float32 products, with a margin
 
 
-def score_error(query_norm: Tensor, gallery_norm: float, dim: int, unit: float) -> Tensor:
+def score_error(query_norm: Tensor, gallery_norm: float | Tensor, dim: int, unit: float) -> Tensor:
     """Returns a bound on |computed − true| of scores −½‖q − g‖² = q·g − ½‖g‖² − ½‖q‖² (n).
 
     With A = ½(‖q‖ + ‖g‖)², the terms of this sum have absolute values of at most A in total, so
@@ -34,7 +34,8 @@ def score_error(query_norm: Tensor, gallery_norm: float, dim: int, unit: float) 
 
     Args:
         query_norm: norms of the queries (n).
-        gallery_norm: largest norm in the gallery.
+        gallery_norm: largest norm in the gallery; or the norms of single items, in a shape that
+            matches the queries' (then the bound has their joint shape).
         dim: length of the vectors.
         unit: unit roundoff of the arithmetic, 2^-24 for float32.
     """
@@ -178,6 +179,22 @@ def without_surplus_duplicates(gallery_ND: Tensor, k: int) -> Tensor:
     These can never be among the first k of a query, since ties go to the lower index. Without them
     even a gallery of equal embeddings, of a collapsed network, is searched fast. Some may remain.
     """
+    order_N, first_N = _group_equal(gallery_ND)
+    place_N = torch.arange(len(order_N), device=gallery_ND.device)
+    return order_N[place_N - first_N < k].sort().values
+
+
+def first_equal_items(gallery_ND: Tensor) -> Tensor:
+    """Returns for each gallery item the index of an equal one, the same for most equal items (N).
+
+    That of the lowest index unless different items have equal weighted sums.
+    """
+    order_N, first_N = _group_equal(gallery_ND)
+    return torch.empty_like(order_N).scatter_(0, order_N, order_N[first_N])
+
+
+def _group_equal(gallery_ND: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns an order in which equal items are neighbors, and the place of the first equal one."""
     N, D = gallery_ND.shape
     weights_D = torch.arange(1, D + 1, dtype=torch.float64, device=gallery_ND.device).sqrt()
     step = max(1, CHUNK_BYTES // (16 * D))
@@ -193,4 +210,4 @@ def without_surplus_duplicates(gallery_ND: Tensor, k: int) -> Tensor:
         same_N[start : start + step] = equal.all(dim=1)
     place_N = torch.arange(N, device=gallery_ND.device)
     first_N = place_N.masked_fill(same_N, 0).cummax(dim=0).values
-    return order_N[place_N - first_N < k].sort().values
+    return order_N, first_N

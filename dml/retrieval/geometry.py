@@ -14,10 +14,13 @@ from collections.abc import Iterable, Iterator, Sequence
 import torch
 from torch import Tensor
 
+from dml.retrieval.exact_order import first_equal_items, score_error, squared_distances
 from dml.retrieval.exact_search import nearest_neighbors
 from dml.retrieval.inputs import check_counts, check_embeddings, check_labels, check_one_dimension
 
 TILE = 1024
+FLOAT64_UNIT = 2.0**-53
+ACCURACY = 2.0**-26  # relative, of squared distances, which are compared in float32
 CLUSTERING_SEED = 0  # of k-means, so that the same embeddings have the same scores
 
 
@@ -187,21 +190,42 @@ def _pairs(
 ) -> Iterator[tuple[slice, slice, Tensor]]:
     """Yields tiles of squared distances that contain every pair once.
 
-    A tile on the diagonal is reduced to its pairs i < j, unless `keep_shape` is set.
+    A tile on the diagonal is reduced to its pairs i < j, unless `keep_shape` is set. Products are
+    fast, but inaccurate for items that are near each other and far from the center: these are
+    compared by their differences.
     """
+    first_N = first_equal_items(embeddings_ND)
     center = embeddings_ND.mean(dim=0, dtype=torch.float64)
     starts = range(0, len(embeddings_ND), TILE)
     for row in starts:
         rows_nD = embeddings_ND[row : row + TILE].double() - center
         for column in starts[row // TILE :]:
             columns_cD = embeddings_ND[column : column + TILE].double() - center
-            squared = torch.addmm(columns_cD.square().sum(dim=1), rows_nD, columns_cD.T, alpha=-2)
-            squared.add_(rows_nD.square().sum(dim=1)[:, None]).clamp_(min=0)
+            squared = _squares(rows_nD, columns_cD)
+            differ = first_N[row : row + TILE, None] != first_N[column : column + TILE]
+            squared.masked_fill_(~differ, 0)
+            inaccurate = differ & (squared < _least_accurate(rows_nD, columns_cD))
+            places_P, others_P = inaccurate.nonzero(as_tuple=True)
+            squared[places_P, others_P] = squared_distances(
+                embeddings_ND, embeddings_ND, places_P + row, others_P + column
+            )[: len(places_P)]
             if row == column and not keep_shape:
                 above = torch.ones_like(squared, dtype=torch.bool).triu_(diagonal=1)
                 squared = squared[above]
             if squared.numel():
                 yield slice(row, row + TILE), slice(column, column + TILE), squared
+
+
+def _squares(rows_nD: Tensor, columns_cD: Tensor) -> Tensor:
+    """Returns squared distances by products (n×c)."""
+    squares = torch.addmm(columns_cD.square().sum(dim=1), rows_nD, columns_cD.T, alpha=-2)
+    return squares.add_(rows_nD.square().sum(dim=1)[:, None]).clamp_(min=0)
+
+
+def _least_accurate(rows_nD: Tensor, columns_cD: Tensor) -> Tensor:
+    """Returns the value from which `_squares` are accurate (n×c)."""
+    lengths_n1, dim = rows_nD.norm(dim=1, keepdim=True), rows_nD.shape[1]
+    return score_error(lengths_n1, columns_cD.norm(dim=1), dim, FLOAT64_UNIT) * (2 / ACCURACY)
 
 
 def proxy_alignment(
@@ -412,5 +436,6 @@ def cluster_agreement(embeddings: Tensor, labels: Tensor, names: Sequence[str]) 
 
     scores = {"nmi": normalized_mutual_info_score, "ami": adjusted_mutual_info_score}
     means = KMeans(int(labels.unique().numel()), n_init=1, random_state=CLUSTERING_SEED)
-    clusters = means.fit_predict(embeddings.float().cpu().numpy())
+    points = embeddings if embeddings.dtype == torch.float64 else embeddings.float()
+    clusters = means.fit_predict(points.cpu().numpy())
     return {name: float(scores[name](labels.cpu().numpy(), clusters)) for name in names}

@@ -11,6 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dml.core.errors import first_line
+
 CPU_MEMORY_MB = 64.0
 GPU_MEMORY_MB = 4096.0  # at most, and at most a quarter of the free memory
 
@@ -48,15 +50,22 @@ def check_labels(labels: Numbers, length: int, name: str) -> Tensor:
     """Returns the labels as a tensor.
 
     Raises:
-        ValueError: they are not `length` integers; the message names the argument.
+        ValueError: they are not `length` integers below 2⁶³; the message names the argument.
     """
-    labels = torch.as_tensor(labels)
+    try:
+        labels = torch.as_tensor(labels)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"{name} must be integers ({first_line(error)})") from error
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         raise ValueError(f"{name} must be integers, got {labels.dtype}")
     if labels.shape != (length,):
         raise ValueError(
             f"{name} must have shape ({length},) like its embeddings, got {tuple(labels.shape)}"
         )
+    if labels.dtype == torch.uint64:
+        labels = labels.long()
+        if (labels < 0).any():  # it would equal a negative label
+            raise ValueError(f"{name} must be below 2**63; number the classes from 0")
     return labels
 
 
@@ -93,11 +102,18 @@ def check_self_index(self_index: Numbers, query_B: Tensor, gallery_N: Tensor) ->
         gallery_N: classes of the gallery, numbered as those of the queries.
 
     Raises:
-        ValueError: not B integers from −1 to N − 1.
+        ValueError: not B integers from −1 to N − 1, or an item of another class.
     """
     checked = check_labels(self_index, len(query_B), "self_index").to(query_B.device, torch.long)
     if ((checked < -1) | (checked >= len(gallery_N))).any():
         raise ValueError(f"self_index must lie between -1 and {len(gallery_N) - 1}")
+    wrong_B = (checked >= 0) & (gallery_N[checked.clamp(min=0)] != query_B)
+    if wrong_B.any():  # the number of relevant items would be wrong
+        query = int(wrong_B.nonzero()[0])
+        raise ValueError(
+            f"self_index: query {query} has another class than item {int(checked[query])} of the"
+            f" gallery, which is said to be the same"
+        )
     return checked
 
 

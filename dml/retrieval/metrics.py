@@ -14,10 +14,12 @@ from torch.nn import functional as F
 
 from dml.core.metric_names import RECALL
 from dml.retrieval.exact_search import ExactSearch, SearchOptions
+from dml.retrieval.full_ranking import FullRanking
 from dml.retrieval.inputs import (
     Numbers,
     check_counts,
     check_labeled,
+    check_one_dimension,
     check_self_index,
     working_memory,
 )
@@ -124,17 +126,10 @@ def retrieval_metrics(
                 relevant item.
     """
     check_counts(recall_at, "recall_at")
-    if average not in ("image", "class"):
-        raise ValueError(f"average must be 'image' or 'class', got {average!r}")
+    _check_average(average)
     query, gallery, *classes = check_labeled(embeddings, labels, gallery_embeddings, gallery_labels)
     query_B, gallery_N = classes
-    self_B = torch.full_like(query_B, -1)
-    if gallery is None:
-        if self_index is not None:
-            raise ValueError("self_index must be None without gallery_embeddings")
-        self_B = torch.arange(len(query_B), device=query_B.device)
-    elif self_index is not None:
-        self_B = check_self_index(self_index, query_B, gallery_N)
+    self_B = _self_indices(self_index, gallery is None, query_B, gallery_N)
     relevant_B = torch.bincount(gallery_N, minlength=int(query_B.max()) + 1)[query_B]
     relevant_B -= (self_B >= 0).long()
     # queries are sorted by R, so that a large class increases the cost of its own chunks only
@@ -167,17 +162,39 @@ def retrieval_metrics(
     if reciprocal_rank:
         within_n = first_B[rows] < relevant_B[rows]
         values["mrr_at_r"] = within_n / (first_B[rows].double() + 1)
-    values_Mn = torch.stack([*values.values()])
-    means = values_Mn.mean(dim=1)
-    if average == "class":
-        slots_n, counts = query_B[rows].unique(return_inverse=True, return_counts=True)[1:]
-        sums = values_Mn.new_zeros(len(values_Mn), len(counts)).index_add_(1, slots_n, values_Mn)
-        means = (sums / counts).mean(dim=1)
+    means = _average(torch.stack([*values.values()]), query_B[rows], average)
     return {
         **dict(zip(values, means.tolist(), strict=True)),
         "queries": len(rows),
         "queries_without_match": len(query_B) - len(rows),
     }
+
+
+def _check_average(average: str) -> None:
+    if average not in ("image", "class"):
+        raise ValueError(f"average must be 'image' or 'class', got {average!r}")
+
+
+def _self_indices(
+    self_index: Numbers | None, own_gallery: bool, query_B: Tensor, gallery_N: Tensor
+) -> Tensor:
+    """Returns the position of each query in the gallery (B), −1 for none."""
+    if own_gallery:
+        if self_index is not None:
+            raise ValueError("self_index must be None without gallery_embeddings")
+        return torch.arange(len(query_B), device=query_B.device)
+    if self_index is None:
+        return torch.full_like(query_B, -1)
+    return check_self_index(self_index, query_B, gallery_N)
+
+
+def _average(values_Mn: Tensor, classes_n: Tensor, average: str) -> Tensor:
+    """Returns the means of values of queries, or the means over classes of their means (M)."""
+    if average == "image":
+        return values_Mn.mean(dim=1)
+    slots_n, counts = classes_n.unique(return_inverse=True, return_counts=True)[1:]
+    sums = values_Mn.new_zeros(len(values_Mn), len(counts)).index_add_(1, slots_n, values_Mn)
+    return (sums / counts).mean(dim=1)
 
 
 def mean_average_precision(
@@ -186,12 +203,14 @@ def mean_average_precision(
     gallery_embeddings: Numbers | None = None,
     gallery_labels: Numbers | None = None,
     *,
+    self_index: Numbers | None = None,
+    average: str = "image",
     memory_mb: float | None = None,
 ) -> float:
     """Returns the mean over queries of (1/R) Σ_i P(i)·rel(i), over all ranks i of the gallery.
 
     MAP@R of `retrieval_metrics` is this sum up to rank R. Ties and queries without a relevant item
-    are treated as there; distances come from float64 products.
+    are treated as there, and so is the order of items: near ties are compared by differences.
 
     Args:
         embeddings: B×D queries, a tensor or a NumPy array.
@@ -199,34 +218,35 @@ def mean_average_precision(
         gallery_embeddings: N×D items to rank; None: the queries are the gallery, and a query is not
             its own neighbor.
         gallery_labels: N integers, required with `gallery_embeddings`.
+        self_index: position of each query in the gallery (B integers), which is not ranked; −1 for
+            a query that is not in the gallery. None: no query is.
+        average: "image": mean over the queries; "class": mean over the classes of the means over
+            the queries of a class.
         memory_mb: bound on the size of the working buffers, as for `nearest_neighbors`.
 
         Returns:
             mAP, 0–1.
 
         Raises:
-            ValueError: embeddings or labels are invalid, or no query has a relevant item.
+            ValueError: embeddings, labels or `self_index` are invalid, or no query has a relevant
+                item.
     """
+    _check_average(average)
     query, searched, query_B, gallery_N = check_labeled(
         embeddings, labels, gallery_embeddings, gallery_labels
     )
-    origin_D = query[0].double()  # for equal embeddings, all products are exactly 0
-    query_BD = query.double() - origin_D
-    gallery_ND = query_BD if searched is None else searched.double() - origin_D
-    square_N = gallery_ND.square().sum(dim=1)
-    rank_N = torch.arange(1, len(gallery_ND) + 1, device=query.device)
-    values = []
-    # The buffers have 64 bytes for each query and item.
-    chunk = max(1, working_memory(memory_mb, query.device) // (64 * len(gallery_ND)))
-    for rows_n in torch.arange(len(query_BD), device=query.device).split(chunk):
-        further_nN = torch.addmm(square_N, query_BD[rows_n], gallery_ND.T, alpha=-2)
-        if searched is None:
-            further_nN[rows_n - rows_n[0], rows_n] = torch.inf  # itself, which comes last
-        hits_nN = gallery_N[further_nN.argsort(dim=1, stable=True)] == query_B[rows_n, None]
-        hits_nN[:, -1] &= searched is not None
-        precision_nN = hits_nN.cumsum(dim=1) / rank_N.double() * hits_nN
+    gallery = query if searched is None else searched
+    check_one_dimension(query, gallery, "embeddings and gallery_embeddings")
+    self_B = _self_indices(self_index, searched is None, query_B, gallery_N)
+    ranking = FullRanking(query, gallery, self_B, working_memory(memory_mb, query.device))
+    rank_N = torch.arange(1, len(gallery) + 1, device=query.device, dtype=torch.float64)
+    values, classes = [], []
+    for rows_n, hits_nN in ranking.relevance(query_B, gallery_N):
+        precision_nN = hits_nN.cumsum(dim=1) / rank_N * hits_nN
         counts_n = hits_nN.sum(dim=1)
         values.append((precision_nN.sum(dim=1) / counts_n)[counts_n > 0])
-    if not len(found := torch.cat(values)):
+        classes.append(query_B[rows_n][counts_n > 0])
+    found_n = torch.cat(values)
+    if not len(found_n):
         raise ValueError("labels: no query has a relevant item in the gallery")
-    return float(found.mean())
+    return float(_average(found_n[None], torch.cat(classes), average))

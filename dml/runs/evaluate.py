@@ -15,7 +15,6 @@ from dml.core.progress import open_display, show_task
 from dml.data.image_index import describe_images
 from dml.data.loaders import LoaderOptions, resolve_eval_batch_size, resolve_workers
 from dml.data.protocol import FOLDS, protocol_test
-from dml.retrieval import mean_average_precision
 from dml.retrieval.embeddings import SplitEmbeddings, load_embeddings, save_embeddings
 from dml.runs.build import Builder
 from dml.runs.console import console, print_line, print_scores
@@ -24,6 +23,7 @@ from dml.runs.folder.run_folder import load_config
 from dml.runs.job import translate_resource_errors
 from dml.runs.load import load_embedder
 from dml.training.device import autocast, resolve_device, set_precision
+from dml.training.process_state import restored_process_state
 
 # Options that are used; others are ignored for stored embeddings, or decided by the run.
 FOR_BOTH = {"recall_at", "evaluation.backend", "device"}
@@ -31,6 +31,7 @@ FOR_EMBEDDINGS = {"embeddings", *FOR_BOTH}
 FOR_RUN = {"run", "save", "data.root", "data.workers", "data.eval_batch_size", *FOR_BOTH}
 
 
+@restored_process_state()
 def evaluate(config: EvaluateConfig, given: Collection[str] = ()) -> dict[str, Any]:
     """Scores stored embeddings, the best network of a run, or an off-the-shelf backbone.
 
@@ -57,6 +58,11 @@ def evaluate(config: EvaluateConfig, given: Collection[str] = ()) -> dict[str, A
             source = Path(config.embeddings)
             path = source.with_name(f"{source.stem}.evaluation.json")
             embeddings = load_embeddings(source, resolve_device(config.device))
+            if embeddings.queries_are_in_gallery:
+                print_line(
+                    "note: every query equals a row of the gallery and finds it; to leave it out, "
+                    "add self_index to the file: the row of each query in the gallery"
+                )
             scores = _scores(config, embeddings, (1, 2, 4, 8))
             result = {"name": source.name, "stand_in": False, "metrics": scores}
     write_json(path, result)
@@ -116,4 +122,4 @@ def _scores(
 ) -> dict[str, float]:
     with show_task("scoring"):
         scores = embeddings.score(config.recall_at or [*recall_at], config.evaluation.backend)
-        return {**scores, "mean_average_precision": mean_average_precision(*embeddings)}
+        return {**scores, "mean_average_precision": embeddings.mean_average_precision()}

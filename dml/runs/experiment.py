@@ -51,10 +51,12 @@ from dml.tracking.tracker import GuardedTracker
 from dml.training.device import device_name, peak_memory_mb
 from dml.training.micro_batches import uses_batch_statistics
 from dml.training.process_group import distributed_session
+from dml.training.process_state import restored_process_state
 
 OPTUNA = (4, 2)  # the oldest version that search=bayes runs with
 
 
+@restored_process_state()
 def train(overrides: Sequence[str] = ()) -> dict[str, Any]:
     """Trains and evaluates a model as `python train.py <overrides>` does; returns its summary.
 
@@ -113,6 +115,7 @@ def resume(path: str | Path, words: Sequence[str] = ()) -> dict[str, Any]:
     return run(cfg, check(cfg, Config), None, folder=RunFolder(path))
 
 
+@restored_process_state()
 def run(
     cfg: DictConfig,
     config: Config,

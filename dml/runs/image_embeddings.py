@@ -36,11 +36,13 @@ from dml.runs.figures.run_figures import draw_found
 from dml.runs.job import translate_resource_errors
 from dml.runs.load import compose_network, open_network
 from dml.training.device import autocast, resolve_device, set_precision
+from dml.training.process_state import restored_process_state
 
 log = logging.getLogger(__name__)
 BACKGROUND = "data.background="  # an option; without it the network's own holds
 
 
+@restored_process_state()
 def embed(
     network: str | Path,
     images: str | Path | Sequence[Any] | np.ndarray,
@@ -162,6 +164,7 @@ def _read_images(
     return index, labels, None
 
 
+@restored_process_state()
 def search(
     embeddings: str | Path,
     queries: Sequence[str | Path | int],

@@ -53,7 +53,7 @@ from dml.runs.training_status import TrainingStatus, Trial
 from dml.tracking import History, Tracker
 from dml.training.checkpoint_files import Checkpoints, translate_state_errors
 from dml.training.device import autocast, resolve_device
-from dml.training.interfaces import Callbacks, TrainConfig
+from dml.training.interfaces import EMPTY_STEPS, Callbacks, TrainConfig
 from dml.training.process_group import SINGLE_PROCESS, ProcessGroup
 from dml.training.stopping import Stopping
 from dml.training.train_state import TrainState, random_state, set_random_state
@@ -309,6 +309,12 @@ class JobRun:
         validation = self.evaluator(self.job.validation)
 
         def log(metrics: dict[str, Any], step: int) -> None:
+            since = (step - 1) % every + 1  # steps since the last evaluation
+            if metrics.get(EMPTY_STEPS) == since:
+                print_line(
+                    f"note: {self.job.name}: all {since} steps up to step {step} were empty: the "
+                    f"loss returned 0 for each batch, from which nothing is learned"
+                )
             job = {"repeat": key[0], "fold": key[1]}
             history.append({**job, "epoch": metrics["epoch"], "step": step, **metrics})
             tracker.log({**job, **metrics}, step)

@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 import shlex
 import warnings
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import torch
+import numpy as np
 from PIL import Image
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
@@ -26,16 +26,21 @@ from dml.core.atomic_io import replace_file, write_text
 from dml.core.errors import UserError, first_line
 from dml.core.metric_names import is_score, metric_label
 from dml.data.decode import load_image
+from dml.data.image_dataset import ImageDataset
+from dml.data.image_index import Subset
 from dml.models.embedder import Embedder
 from dml.models.identity import FeatureNetwork, Identity
+from dml.models.onnx_form import make_onnx
 from dml.runs.build import Builder
 from dml.runs.folder.run_folder import RunFolder, load_config
 from dml.training.checkpoint_files import read_checkpoint
+from dml.training.process_state import restored_process_state
 
 TIMM = "timm:"  # prefix of an off-the-shelf network
 WEIGHTS = "model.safetensors"  # of an exported network
 ONNX, CARD = "model.onnx", "README.md"
-TOLERANCE = 1e-5  # largest difference of an embedding's values between ONNX Runtime and PyTorch
+SIZES = 20  # images whose size is compared
+USUAL_SIZE = 64, 64  # pixels, where the images of a run are gone
 TEXT = """\
 ---
 license: other  # TODO: the license of the weights; that of the images may limit it
@@ -54,6 +59,7 @@ Data {c.data.name}, loss {c.loss[name]}, method {c.method[name]}, protocol {c.pr
 """
 
 
+@restored_process_state()
 def load(
     source: str | Path, repeat: int | None = None, fold: int | None = None, device: str = "cpu"
 ) -> tuple[Embedder, nn.Module]:
@@ -105,6 +111,7 @@ class ToPixels(nn.Module):
         return load_image(to_pil_image(image), background=self.background)
 
 
+@restored_process_state()
 def load_all(
     run_folder: str | Path, device: str = "cpu"
 ) -> dict[tuple[int, int], tuple[Embedder, nn.Module]]:
@@ -166,7 +173,7 @@ def load_embedder(
             warnings.warn(
                 f"{folder} has {len(models)} models; this is the first: choose one with repeat= "
                 f"and fold=, or load all with dml.load_all",
-                stacklevel=4,
+                stacklevel=5,
             )
         if key not in models:
             raise UserError(f"load: (repeat, fold) {key} is not in {folder}: {[*models]}")
@@ -194,6 +201,7 @@ def _list_models(run_folder: str | Path) -> dict[tuple[int, int], Path]:
     return dict(sorted(models.items()))
 
 
+@restored_process_state()
 def export(
     run_folder: str | Path, folder: str | Path, repeat: int | None = None, fold: int | None = None
 ) -> Path:
@@ -236,10 +244,13 @@ def export(
     return target.path
 
 
+@restored_process_state()
 def export_onnx(folder: Path) -> float:
     """Writes `model.onnx` beside an exported network, for any number of images in a batch.
 
-    Its input `images` is prepared by the transform of `dml.load`, its output is `embeddings`.
+    Its input `images` is prepared by the transform of `dml.load`, its output is `embeddings`. It is
+    traced at the size of the run's images. Height and width stay free if the run does not fix them
+    and the result agrees with PyTorch at other sizes too.
 
     Returns:
         The largest difference of its embeddings from those of PyTorch.
@@ -248,22 +259,37 @@ def export_onnx(folder: Path) -> float:
         UserError: a package is missing, the network has no such form, or the difference is large.
     """
     config, embedder = open_network(folder)
-    size, auto = config.transform.size or embedder.input.size, torch.export.Dim.AUTO
-    images = torch.rand(3, 3, size or 64, size or 64)
-    dims = {0: auto} if size else {0: auto, 2: auto, 3: auto}
-    options: dict[str, Any] = {"input_names": ["images"], "output_names": ["embeddings"]}
-    options |= {"dynamic_shapes": (dims,), "dynamo": True, "verbose": False}
-    try:
-        program: Any = torch.onnx.export(embedder, (images[:2],), **options)
-        (found,) = program(images)
-    except ImportError as error:
-        raise UserError(f"onnx: {error}: pip install onnx onnxscript onnxruntime") from error
-    except Exception as error:  # of many classes, of torch and of its converter
-        raise UserError(f"onnx: this network has no ONNX form: {first_line(error)}") from error
-    with torch.inference_mode():
-        difference = float((found - embedder(images)).abs().max())
-    if not difference <= TOLERANCE:
-        raise UserError(f"onnx: differs from PyTorch by {difference:.1e} > {TOLERANCE}")
+    size = config.transform.size or embedder.input.size
+    height, width = (size, size) if size else _image_size(config, embedder)
+    form = make_onnx(embedder, height, width, may_be_free=size is None)
     with replace_file(folder / ONNX) as temporary:
-        program.save(temporary)
-    return difference
+        form.program.save(temporary)
+    return form.difference
+
+
+def _image_size(config: Config, embedder: Embedder) -> tuple[int, int]:
+    """Returns height and width of a run's images, which keep the size of the dataset's.
+
+    If they cannot be read, or differ, a warning says what is used instead.
+    """
+    builder = Builder(config)
+    try:
+        index = builder.index()
+        images = ImageDataset(
+            Subset(index, np.arange(len(index.images))), builder.transforms(embedder).test
+        )
+        rows = range(0, len(images), 1 + len(images) // SIZES)
+        sizes = Counter(tuple(images[row][0].shape[1:]) for row in rows)
+    except Exception as error:  # of many classes: the images may be gone, or damaged
+        reason = f"the run's images cannot be read ({first_line(error)})"
+        sizes = Counter({USUAL_SIZE: 1})
+    else:
+        reason = f"the run's images have {len(sizes)} sizes"
+        if len(sizes) == 1:
+            reason = ""
+    (height, width), _ = sizes.most_common(1)[0]
+    if reason:
+        warnings.warn(
+            f"onnx: {reason}; the network is traced for {height}x{width} pixels", stacklevel=4
+        )
+    return height, width

@@ -12,7 +12,7 @@ from dml.core.metric_names import metric_label
 from dml.core.progress import format_epoch, format_loss
 from dml.core.run_log import run_logger
 from dml.runs.console import print_line
-from dml.training.interfaces import TrainConfig
+from dml.training.interfaces import EMPTY_STEPS, TrainConfig
 from dml.training.stopping import Stopping
 from dml.training.train_state import TrainState
 
@@ -109,6 +109,8 @@ class TrainingStatus:
         if "loss" in row:
             constant = row["loss"] - row.get("loss_without_constant", row["loss"])
             parts.append(format_loss(row["loss"], constant))
+        if EMPTY_STEPS in row:
+            parts.append(f"{row[EMPTY_STEPS]} empty steps")
         if metric in row:
             parts.append(f"{metric_label(metric)} {100 * row[metric]:.2f}")
         if "loss" not in row:

@@ -12,6 +12,9 @@ from dml.core.errors import RunStopped
 
 Metrics = dict[str, float]
 
+# Logged by a step whose loss is empty (`dml.methods.loss_values`); the history has their number.
+EMPTY_STEPS = "empty_steps"
+
 # (images per class, number of the pool) -> batches of augmented training images and their labels,
 # class by class; equal arguments give equal images.
 SamplePool = Callable[[int, int], Iterable[tuple[Tensor, Tensor]]]

@@ -33,6 +33,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from dml.core.errors import RunStopped, UserError, first_line
 from dml.core.launcher import read_launch
+from dml.training.empty_loss import connect_to_parameters
 from dml.training.interfaces import Method
 
 Result = TypeVar("Result")
@@ -313,7 +314,8 @@ class BatchLoss(nn.Module):
     def forward(self, images: Tensor, labels: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Returns the loss for the local images and labels, and values to log."""
         images, labels = self._sharded.gather_inputs(images, labels)
-        return self.method(self._sharded, images, labels)
+        loss, logs = self.method(self._sharded, images, labels)
+        return connect_to_parameters(loss, logs, self.parameters())
 
 
 class DataParallelLoss:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
+from itertools import chain
 
 import torch
 from torch import Tensor, nn
 
 from dml.training.device import autocast
+from dml.training.empty_loss import connect_to_parameters
 from dml.training.interfaces import TrainConfig
 from dml.training.micro_batches import in_micro_batches
 from dml.training.process_group import (
@@ -17,6 +19,8 @@ from dml.training.process_group import (
     translate_connection_errors,
 )
 from dml.training.train_state import TrainState
+
+ComputeLoss = Callable[[Tensor, Tensor], tuple[Tensor, dict[str, Tensor]]]
 
 
 class TrainingStep:
@@ -41,12 +45,10 @@ class TrainingStep:
         if config.clip_loss_parameters:
             self._clipped += self.method.parameters()
         state.train()
-        called = in_micro_batches(self.embedder, config.micro_batch)
-        self._compute_loss = (
-            partial(self.method, called)
-            if world.size == 1
-            else DataParallelLoss(called, self.method, world)
-        )
+        self._called = in_micro_batches(self.embedder, config.micro_batch)
+        self._compute_loss: ComputeLoss = self._local_loss
+        if world.size > 1:
+            self._compute_loss = DataParallelLoss(self._called, self.method, world)
 
     def __call__(self, images: Tensor, labels: Tensor, warming_up: bool) -> dict[str, Tensor]:
         """Trains one step on this process's part of a batch.
@@ -85,3 +87,8 @@ class TrainingStep:
             nn.utils.clip_grad_value_(self._clipped, self.config.clip_value)
         self.optimizer.step()
         return {"loss": loss.detach(), **logs}
+
+    def _local_loss(self, images: Tensor, labels: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        loss, logs = self.method(self._called, images, labels)
+        parameters = chain(self.embedder.parameters(), self.method.parameters())
+        return connect_to_parameters(loss, logs, parameters)

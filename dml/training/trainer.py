@@ -15,7 +15,7 @@ from dml.core.errors import UserError
 from dml.core.fault_injection import fault_point
 from dml.training.checkpoint_files import Checkpoints
 from dml.training.device import autocast
-from dml.training.interfaces import Callbacks, Metrics, TrainConfig
+from dml.training.interfaces import EMPTY_STEPS, Callbacks, Metrics, TrainConfig
 from dml.training.process_group import SINGLE_PROCESS, ProcessGroup
 from dml.training.step import TrainingStep
 from dml.training.stopping import Stopping
@@ -241,8 +241,10 @@ class RunningMeans:
             )
 
     def compute_and_reset(self) -> dict[str, float]:
-        """Returns the means and resets the sums."""
+        """Returns the means, and the number of empty steps if there are any; resets the sums."""
         means = {name: (total / self._steps).item() for name, total in self._sums.items()}
+        if EMPTY_STEPS in means:
+            means[EMPTY_STEPS] = int(self._sums[EMPTY_STEPS].item())
         self._sums, self._steps = {}, 0
         return means
 

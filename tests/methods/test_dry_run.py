@@ -125,3 +125,14 @@ def nothing(*args, **kwargs):
 def failing(**kwargs):
     """A loss that fails only when it is computed."""
     return nn.Bilinear(2, 2, 2)
+
+
+class Nothing(nn.Module):
+    """A loss whose first batches are empty."""
+
+    def forward(self, embeddings, labels):
+        return 0.0
+
+
+def test_a_loss_may_be_empty_in_its_first_batch(composed):
+    tried(composed("loss=custom", f"loss._target_={HERE}.Nothing"))

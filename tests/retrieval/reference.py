@@ -75,6 +75,13 @@ CASES = {
     "tiny values": lambda g: 1e-30 * torch.randn(200, 16, generator=g),
     "large values": lambda g: 1e25 * torch.randn(200, 16, generator=g),
     "one outlier": lambda g: torch.cat([torch.randn(200, 8, generator=g), torch.full((1, 8), 1e6)]),
+    "an outlier far from tiny distances": lambda g: torch.cat(
+        [torch.full((1, 8), 1e4).double(), 1e-4 * torch.randn(150, 8, generator=g).double()]
+    ),
+    "tiny clusters far apart": lambda g: (
+        torch.randint(0, 2, (200, 1), generator=g) * 1e5
+        + 1e-5 * torch.randn(200, 4, generator=g, dtype=torch.float64)
+    ),
     "hardly in the range": lambda g: 1e149 * torch.randn(200, 6, generator=g, dtype=torch.float64),
     "one dimension": lambda g: torch.randn(300, 1, generator=g),
 }

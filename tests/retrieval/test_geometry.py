@@ -9,6 +9,10 @@ import torch
 from torch.nn.functional import normalize
 
 from dml.retrieval import geometry
+from tests.retrieval.reference import CASES
+
+HARD = ["an outlier far from tiny distances", "tiny clusters far apart", "duplicates", "grid"]
+RATES = (0, 0.01, 0.3, 0.6)
 
 
 @pytest.fixture
@@ -67,6 +71,35 @@ def test_match_error_rates_at_the_largest_threshold_allowed(items):
     for rate, error in zip(rates, geometry.match_error_rates(x, y, rates), strict=True):
         thresholds = [t for t in other if mean(d < t for d in other) <= rate]
         assert error == pytest.approx(mean(d >= max(thresholds) for d in same))
+
+
+@pytest.mark.usefixtures("tile")
+@pytest.mark.parametrize("case", HARD)
+def test_distances_that_products_would_lose(case):
+    generator = torch.Generator().manual_seed(0)
+    x = CASES[case](generator)[:70]
+    y = torch.randint(0, 9, (len(x),), generator=generator)
+    listed = pairs(x)
+    other = [d for i, j, d in listed if y[i] != y[j]]
+    assert geometry.inter_class_distance(x, y) == pytest.approx(mean(other), rel=1e-7)
+    values = torch.tensor([-2 * d * d for _, _, d in listed]).double().logsumexp(0)
+    assert geometry.uniformity(x) == pytest.approx(float(values) - math.log(len(listed)), rel=1e-6)
+    squares = (x[:, None].double() - x.double()).square().sum(dim=2).float().tolist()
+    same = [squares[i][j] for i, j, _ in listed if y[i] == y[j]]
+    other = [squares[i][j] for i, j, _ in listed if y[i] != y[j]]
+    for rate, error in zip(RATES, geometry.match_error_rates(x, y, RATES), strict=True):
+        thresholds = [t for t in other if mean(d < t for d in other) <= rate]
+        assert error == pytest.approx(mean(d >= max(thresholds) for d in same), abs=1e-9)
+
+
+def test_pairs_of_equal_items_are_not_compared_again(monkeypatch):
+    monkeypatch.setattr(geometry, "squared_distances", lambda x, _, rows, cols: rows.double())
+    assert geometry.inter_class_distance(torch.full((40, 3), 0.1), torch.arange(40)) == 0
+
+
+def test_clusters_of_double_precision():
+    x = 1e5 + torch.arange(3).double().repeat(10)[:, None] * 1e-4 * torch.ones(30, 4).double()
+    assert geometry.cluster_agreement(x, torch.arange(30) % 3, ["nmi"])["nmi"] == pytest.approx(1)
 
 
 def test_a_false_match_rate_of_equal_embeddings():

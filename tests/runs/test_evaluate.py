@@ -60,6 +60,18 @@ def test_query_and_gallery(evaluated, tmp_path):
     assert (tmp_path / "x.evaluation.json").exists()
 
 
+def test_queries_that_are_in_the_gallery_get_a_note(evaluated, tmp_path, capsys):
+    points, labels = np.arange(6.0)[:, None], np.array([0, 1, 1, 0, 0, 1])
+    arrays = {"embeddings": points, "labels": labels, "gallery_embeddings": points}
+    arrays["gallery_labels"] = labels
+    np.savez(tmp_path / "x.npz", **arrays)
+    assert evaluated(f"embeddings={tmp_path}/x.npz")["metrics"]["precision_at_1"] == 1
+    assert "add self_index" in capsys.readouterr().out
+    np.savez(tmp_path / "x.npz", **arrays, self_index=np.arange(6))
+    assert evaluated(f"embeddings={tmp_path}/x.npz")["metrics"]["precision_at_1"] == 1 / 3
+    assert "note" not in capsys.readouterr().out
+
+
 def test_the_command(monkeypatch, capfd, tmp_path):
     from dml.cli.evaluate_command import evaluate
 

@@ -1,3 +1,4 @@
+import csv
 import math
 from collections import Counter
 from functools import wraps
@@ -113,3 +114,33 @@ def test_memory_and_workers_for_which_torch_has_no_exceptions():
         raise RuntimeError(text)
     with pytest.raises(RuntimeError, match="shapes differ"), translate_resource_errors():
         raise RuntimeError("shapes differ")
+
+
+class Empty(torch.nn.Module):
+    """A loss that learns from the first batch only."""
+
+    def __init__(self, steps=1):
+        super().__init__()
+        self.steps, self.step = steps, 0
+
+    def forward(self, x, y):
+        self.step += 1
+        return x.square().mean() if self.step <= self.steps else 0
+
+
+@pytest.mark.parametrize("steps", [0, 1])
+def test_steps_of_an_empty_loss_are_counted(run_tiny, steps, capsys):
+    words = ["loss=custom", f"loss._target_={__name__}.Empty", f"+loss.steps={steps}"]
+    _, folder = run_tiny(*words, "protocol.epochs=2", "protocol.steps_per_epoch=3")
+    rows = list(csv.DictReader((folder / "history.csv").open()))
+    assert [row["empty_steps"] for row in rows] == ["", str(3 - steps), "3"]
+    if not steps:
+        assert float(rows[1]["loss"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("all 3 steps") == 2 - steps
+    assert "3 empty steps" in out
+
+
+def test_other_histories_have_no_column_of_empty_steps(run_tiny):
+    _, folder = run_tiny("protocol.epochs=1", "protocol.steps_per_epoch=1")
+    assert "empty_steps" not in (folder / "history.csv").read_text()

@@ -1,14 +1,21 @@
 import shutil
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch import nn
 
 import dml
 from dml.core.errors import UserError
+from dml.models.backbones import Backbone, InputSpec
+from dml.retrieval import retrieval_metrics
+from dml.runs.build import Builder
 from dml.runs.experiment import resume
+from dml.runs.folder.run_folder import load_config
 from dml.runs.load import export_onnx
+from tests.conftest import run_config
 
 
 def test_runs_that_cannot_be_loaded(run_tiny, tmp_path):
@@ -86,3 +93,81 @@ def test_onnx(run_tiny, tmp_path):
     _, run = run_tiny("protocol.epochs=0")
     assert export_onnx(dml.export(run, tmp_path / "net")) <= 1e-5
     assert (tmp_path / "net" / "model.onnx").is_file()
+
+
+class Branches(Backbone):
+    """A network of one's own, whose code depends on the size of the image, with dropout."""
+
+    input = InputSpec(size=None)
+    channels = 8
+    kind = "maps"
+
+    def __init__(self, limit=12):
+        super().__init__()
+        self.limit = limit
+        self.stem, self.dropout = nn.Conv2d(3, 8, 3, padding=1), nn.Dropout(0.5)
+
+    def forward(self, images):
+        if images.shape[-1] > self.limit:
+            images = nn.functional.avg_pool2d(images, 2)
+        elif images.shape[-2] < self.limit:
+            images = images.square()
+        return self.dropout(self.stem(images)).relu()
+
+
+HERE, TIMM = __name__, ["backbone=timm", "backbone.weights=none"]
+NETWORKS = {
+    "digits": ["data=digits", "backbone=small_cnn"],
+    "glyphs": ["data=glyphs", "data.reader.classes=8", "data.reader.per_class=9"],
+    "lite0": ["data=digits", *TIMM, "backbone.model=tf_efficientnet_lite0"],
+    "vit": ["data=digits", *TIMM, "backbone.model=test_vit"],
+    "branch": ["data=digits", "backbone=custom", f"backbone._target_={HERE}.Branches"],
+    "dropout": ["data=digits", "backbone=custom", f"backbone._target_={HERE}.Branches"],
+}
+SIZES = {"lite0": 64, "vit": 160, "glyphs": 32}
+OTHER = {
+    "lite0": ["backbone.input_size=64"],
+    "vit": ["backbone.input_size=160"],
+    "dropout": ["+backbone.limit=1"],
+    "glyphs": ["backbone=small_cnn", "backbone.width=8"],
+    "digits": ["backbone.width=8"],
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_onnx_has_the_scores_of_the_network(composed, tmp_path, name):
+    runtime = pytest.importorskip("onnxruntime")
+    words = [*NETWORKS[name], *OTHER.get(name, []), "embedder.size=16", "protocol.epochs=0"]
+    _, run = run_config(composed(f"outputs={tmp_path}/outputs", "device=cpu", *words))
+    folder = dml.export(run, tmp_path / "net")
+    assert export_onnx(folder) <= 1e-5
+    session = runtime.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
+    embedder, transform = dml.load(folder)
+    index = Builder(load_config(folder)).index()
+    rows = np.flatnonzero(index.roles != "train")[::4]
+    images = [transform(Image.fromarray(np.asarray(index.images[row]))) for row in rows]
+    images = torch.stack(images)
+    assert images.shape[2:] == (SIZES.get(name, 8),) * 2
+    scores = []
+    with torch.inference_mode():
+        expected = embedder(images)
+    for batch in (1, 2, 7, len(images)):
+        (found,) = session.run(None, {"images": images[:batch].numpy()})
+        assert np.abs(found - embedder(images[:batch]).detach().numpy()).max() <= 1e-5
+    for embeddings in (expected, torch.from_numpy(found)):
+        scores.append(retrieval_metrics(embeddings, index.labels[rows])["map_at_r"])
+    # a hundredth of a percent: rounding swaps items at almost equal distances of random networks
+    assert scores[0] == pytest.approx(scores[1], abs=1e-4)
+
+
+def test_the_size_of_images_that_are_gone(run_tiny, tmp_path, monkeypatch):
+    pytest.importorskip("onnxruntime")
+    _, run = run_tiny("protocol.epochs=0")
+    folder = dml.export(run, tmp_path / "net")
+
+    def gone(self):
+        raise UserError("data.root: no folder")
+
+    monkeypatch.setattr(Builder, "index", gone)
+    with pytest.warns(UserWarning, match=r"cannot be read.*traced for 64x64 pixels"):
+        export_onnx(folder)

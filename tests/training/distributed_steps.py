@@ -16,6 +16,7 @@ from dml.config.check import check
 from dml.config.schema import Config
 from dml.core.errors import RunStopped, UserError
 from dml.core.installation import CONFIGS
+from dml.methods.plain import Plain
 from dml.models.backbones import Backbone
 from dml.models.embedder import Embedder
 from dml.models.small_cnn import SmallCNN
@@ -37,7 +38,17 @@ METHODS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "proxy_synthesis": ("proxy_nca_pp", "proxy_synthesis", {}),
     "xbm": ("c1", "xbm", {"start_after": 1}),
 }
-NETWORKS = ("frozen", "bf16", "clipped", "warm-up", "unused", "micro-batches")
+NETWORKS = (
+    "frozen",
+    "bf16",
+    "clipped",
+    "warm-up",
+    "unused",
+    "micro-batches",
+    "empty",
+    "all empty",
+    "empty micro-batches",
+)
 CASES = [*LOSSES, *METHODS, *NETWORKS]
 STEPS = 3
 LABELS = torch.tensor([0, 1, 2, 0, 1, 2, 0, 1, 3, 0, 3, 1])
@@ -56,6 +67,28 @@ class Unused(Method):
         loss, logs = self.method(*batch)
         self._steps += 1
         return loss * self.sometimes.mean() if self._steps % 2 else loss, logs
+
+
+class Empty(nn.Module):
+    """A loss with proxies that returns 0 without a graph in some steps."""
+
+    def __init__(self, steps: set[int]) -> None:
+        super().__init__()
+        self.proxies = nn.Parameter(torch.eye(4, 5))
+        self.steps, self._step = steps, -1
+
+    def forward(self, x: Tensor, labels: Tensor) -> Any:
+        self._step += 1
+        if self._step in self.steps:
+            return 0
+        return (x - self.proxies[labels]).square().sum(dim=1).mean()
+
+
+def method_of(case: str) -> Method:
+    if "empty" in case:
+        return Plain(Empty({0, 1, 2} if "all" in case else {1}))
+    method: Method = Builder(config_of(case)).method(4, 5)
+    return Unused(method) if case == "unused" else method
 
 
 def config_of(case: str) -> Config:
@@ -87,13 +120,12 @@ def trained(
     backbone: Backbone = SmallCNN(width=2) if case in NETWORKS else TinyMaps()
     embedder = Embedder(backbone, 5, pooling="avg+max", freeze_batch_norm=True)
     embedder = embedder.to(device)
-    method: Method = Builder(config_of(case)).method(4, 5)
-    method = (Unused(method) if case == "unused" else method).to(device)
+    method = method_of(case).to(device)
     parameters = [p for m in (embedder, method) for p in m.parameters() if p.requires_grad]
     # pfml's gradients are so large that a step of this rate would be a leap into the unknown
     optimizer = torch.optim.SGD(parameters, lr=1e-4 if case == "pfml" else 0.05, momentum=0.9)
     clip = 1e-2 if case == "clipped" else None
-    options = {"micro_batch": 4 if case == "micro-batches" else micro_batch, "clip_norm": clip}
+    options = {"micro_batch": 4 if "micro-batches" in case else micro_batch, "clip_norm": clip}
     plan = TrainConfig(1, 1, 1, precision="bf16" if case == "bf16" else "fp32", **options)
     step = TrainingStep(TrainState(embedder, method, optimizer), plan, world)
     own = world.local_slice(len(LABELS))
@@ -155,6 +187,16 @@ def exchanges(world: ProcessGroup) -> dict[str, Any]:
     ask = world.share_stop_request(lambda: RunStopped("time", 75) if world.rank else None)
     stops = [ask() for _ in range(STOP_EVERY)]
 
+    # a loss that is empty on one process only: the other's gradient is halved, on both
+    loss, network = Empty({0} if world.rank else set()), Embedder(TinyMaps(), 5)
+    trained_on = torch.optim.SGD([*network.parameters(), *loss.parameters()], lr=0.1)
+    for parameter in network.parameters():
+        torch.distributed.broadcast(parameter.detach(), 0)
+    step = TrainingStep(TrainState(network, Plain(loss), trained_on), TrainConfig(1, 1, 1), world)
+    own = world.local_slice(len(LABELS))
+    one_empty = step(torch.ones(len(LABELS), 3, 8, 8)[own], LABELS[own], False)
+    gradients = [p.grad.norm().item() for p in network.parameters() if p.grad is not None]
+
     def rank() -> int:
         return world.rank
 
@@ -163,6 +205,8 @@ def exchanges(world: ProcessGroup) -> dict[str, Any]:
         "adjoint": torch.equal(uneven.grad, 2 * whole[world.local_slice(5)]),
         "sizes_unknown": sizes_unknown.tolist(),
         "stops": [None if stop is None else stop.status for stop in stops],
+        "one_empty": [*gradients, loss.proxies.grad.norm().item()],  # type: ignore[union-attr]
+        "counted": "empty_steps" in one_empty,
         "failed": problem(lambda: world.broadcast_from_main(fails)),
         "called": [world.broadcast_from_main(rank), world.run_main_first(rank)],
     }

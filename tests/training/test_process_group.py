@@ -46,6 +46,9 @@ def test_collective_operations(together):
         assert found["adjoint"]
         assert found["sizes_unknown"] == [[0, 1, 2], [0, 1, 2], [3, 4, 5]]
         assert found["stops"] == [None] * 4 + [75]
+        assert found["one_empty"] == together[1][0]["one_empty"]
+        assert all(norm > 0 for norm in found["one_empty"])
+        assert found["counted"] == (rank > 0)
         assert found["failed"] == f"{rank > 0} data: it is not there"
         assert found["called"] == [0, rank]
 

@@ -26,6 +26,7 @@ from dml.methods.chance_constrained.k_center import (
     pick_k_centers,
     pool_size_per_class,
 )
+from dml.methods.loss_values import empty_logs, read_loss
 from dml.methods.options import Count, NonNegative
 from dml.methods.reference_losses import prepare_for_references
 from dml.models.embedder import Embedder
@@ -123,10 +124,15 @@ class ChanceConstrained(Method):
         with torch.autocast(embeddings.device.type, enabled=False):
             embeddings = to_working_precision(embeddings)
             references = self.proxies if self.loss_clips else clip_to_ball(self.proxies)
-            loss = self.loss(embeddings, labels, ref_emb=references, ref_labels=self.proxy_labels)
+            returned = self.loss(
+                embeddings, labels, ref_emb=references, ref_labels=self.proxy_labels
+            )
+            read = [read_loss(returned, embeddings, self.loss)]
+            loss = read[0].value
             if self.batch_pairs_weight:
-                loss = loss + self.batch_pairs_weight * self.loss(embeddings, labels)
-        return loss, {}
+                read.append(read_loss(self.loss(embeddings, labels), embeddings, self.loss))
+                loss = loss + self.batch_pairs_weight * read[1].value
+        return loss, empty_logs(*read)
 
     def attach(self, sample_pool: SamplePool) -> None:
         """Receives the images from which proxies are picked."""

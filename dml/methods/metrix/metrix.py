@@ -20,6 +20,7 @@ from dml.core.errors import UserError
 from dml.losses.arguments import to_working_precision
 from dml.losses.cosine import unit_rows
 from dml.losses.generic.forms import EuclideanContrastive
+from dml.methods.loss_values import empty_logs
 from dml.methods.metrix.mixed_pooling import mix, pool_mixes
 from dml.methods.metrix.mixed_similarity import compute_mixed_proxy_loss, mixed_similarity
 from dml.methods.metrix.mixing_pairs import (
@@ -109,10 +110,11 @@ class Metrix(Plain):
         features = embedder.features(images)
         x_BD = to_working_precision(embedder.embed(features))
         with torch.autocast(x_BD.device.type, enabled=False):
-            mined = None if self.miner is None else self.miner(x_BD, labels)
-            clean = self.clean_loss(x_BD, labels, mined)
+            read = self.clean_loss(x_BD, labels, self.mine(x_BD, labels))
+        clean = read.value
         if not self.w:
-            return clean, {"loss_clean": clean.detach(), "loss_mixed": torch.zeros_like(clean)}
+            logs = {"loss_clean": clean.detach(), "loss_mixed": torch.zeros_like(clean)}
+            return clean, logs | empty_logs(read)
         mix_type = draw_one(self.types)
         pair_kind = draw_one(self.pairs[mix_type])
         given = {"input": images, "feature": features, "embed": x_BD}[mix_type]
