@@ -22,12 +22,10 @@ from dml.core.fault_injection import fault_point
 from dml.core.locks import wait_for_lock
 from dml.core.progress import show_progress
 from dml.core.signals import raise_on_signals
-from dml.data.decode import load_image, map_in_threads
+from dml.data.decode import is_opaque_format, load_image, map_in_threads
 from dml.data.image_dataset import ImageSource
 from dml.data.image_index import ImageIndex, hash_listing, split_box
 from dml.data.transforms import ShorterSide
-
-OPAQUE = (".jpg", ".jpeg", ".jfif")
 
 
 class PixelCache(ImageSource):
@@ -112,7 +110,7 @@ def _may_be_transparent(index: ImageIndex) -> bool:
     if index.transparent is not None:
         return index.transparent > 0
     files = [split_box(image)[0] for image in index.files or ()]
-    return not all(file.suffix.lower() in OPAQUE for file in files)
+    return not all(map(is_opaque_format, files))
 
 
 def _write(path: Path, index: ImageIndex, side: int | str) -> None:

@@ -21,6 +21,7 @@ from dml.data.image_index import split_box
 T = TypeVar("T")
 JPEG = b"\xff\xd8\xff"
 GREY_STEPS = {"L;2": 85, "L;4": 17}  # of a grey level of 2 and 4 bits, as Pillow names them
+OPAQUE = (".jpg", ".jpeg", ".jfif")
 BACKGROUND = "white"  # default of `data.background`
 
 
@@ -176,6 +177,11 @@ def _to_eight_bits(image: Image.Image) -> Image.Image:
     if image.mode in ("I", "F"):
         raise ValueError("32-bit numbers have no white level; save it with 8 or 16 bits")
     return image
+
+
+def is_opaque_format(file: Path) -> bool:
+    """Returns whether images in files with such a name cannot have transparent pixels."""
+    return file.suffix.lower() in OPAQUE
 
 
 def release(image: Tensor) -> Tensor:

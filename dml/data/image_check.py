@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from PIL import Image
 
 from dml.core.atomic_io import read_json, write_text
 from dml.core.errors import UserError
 from dml.core.progress import show_progress
 from dml.core.signals import raise_on_signals
-from dml.data.decode import decode_image, map_in_threads
+from dml.data.decode import decode_image, is_opaque_format, map_in_threads
 from dml.data.image_index import ImageIndex, hash_text, split_box
 
 
@@ -116,6 +117,28 @@ def exclude_undecodable(index: ImageIndex, skip: bool, folder: Path) -> ImageInd
             skipped=len(problems),
         )
     return _describe(index, [checked[row] for row in kept])
+
+
+def count_transparent(index: ImageIndex) -> ImageIndex:
+    """Returns the index with the number of its images that have transparent pixels.
+
+    For images that no check has decoded. Only files whose header announces transparency are
+    decoded; one that is damaged does not count.
+    """
+    if index.files is None or index.transparent is not None:
+        return index
+    candidates = [image for image in index.files if not is_opaque_format(split_box(image)[0])]
+    found = sum(map_in_threads(_is_transparent, candidates))
+    return replace(index, transparent=found)
+
+
+def _is_transparent(image: Path) -> bool:
+    try:
+        with Image.open(split_box(image)[0]) as opened:
+            announced = opened.has_transparency_data
+        return announced and decode_image(image).transparent
+    except (OSError, ValueError, SyntaxError, UserError, Image.DecompressionBombError):
+        return False
 
 
 def _describe(index: ImageIndex, checked: Sequence[Checked]) -> ImageIndex:

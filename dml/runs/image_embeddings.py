@@ -24,6 +24,7 @@ from dml.core.locks import try_lock
 from dml.core.progress import show_progress
 from dml.data.decode import BACKGROUND as DEFAULT_BACKGROUND
 from dml.data.folder import list_images
+from dml.data.image_check import count_transparent
 from dml.data.image_index import ImageIndex, Subset, describe_images
 from dml.data.loaders import LoaderOptions, resolve_eval_batch_size, resolve_workers
 from dml.data.samplers import augmentation_seeds
@@ -93,6 +94,9 @@ def embed(
         config = config.on_device(device.type == "cuda")
         if not any(option.startswith(BACKGROUND) for option in options):
             index = replace(index, background=config.data.background)  # as in training
+        index = count_transparent(index)
+        for note in describe_images(index):
+            log.warning("note: %s", note)
         # As for large images: between the small ones of a longer batch, decoded ones leave holes.
         pixels = config.transform.size or embedder.input.size or 0
         size = resolve_eval_batch_size(batch_size or "auto", max(224, pixels), device)
@@ -149,8 +153,6 @@ def _read_images(
     """Returns the index of images, their classes and their splits; None: not known."""
     if isinstance(images, str) and images.startswith("data="):
         index = Builder(compose_network([images, *options])).index()
-        for note in describe_images(index):
-            log.warning("note: %s", note)
         return index, index.labels.astype(str), index.roles.astype(str)
     classes = dict[str, str]()
     if isinstance(images, str | Path) or isinstance(next(iter(images), ""), str | Path):

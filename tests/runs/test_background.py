@@ -11,6 +11,8 @@ from PIL import Image, ImageDraw
 
 import dml
 from dml.core.errors import UserError
+from dml.data.image_check import count_transparent
+from dml.data.image_index import ImageIndex
 from dml.runs.figures import run_figures
 from dml.runs.folder.run_folder import load_config
 
@@ -98,3 +100,19 @@ def test_images_whose_content_changed_are_other_images(trained, run_tiny, logos)
     stored = dataset.read_text()
     dataset.write_text(stored.replace('"content"', '"of an earlier version"'))
     run_tiny(*words, f"data.background='{color}'")  # it stored no content
+
+
+def test_embed_and_search_count_transparent_images(trained, logos, tmp_path, caplog):
+    folder, color = trained
+    opaque = tmp_path / "opaque.png"
+    Image.new("RGBA", (32, 32), (9, 9, 9, 255)).save(opaque)  # with a channel of no use
+    (tmp_path / "damaged.gif").write_bytes(b"GIF89a")
+    dml.embed(folder, [logos / "k0" / "0.png", logos / "k1" / "5.png", opaque], tmp_path / "x.npz")
+    (line,) = [line for line in caplog.messages if "transparent" in line]
+    assert "2 of 3 images have transparent pixels" in line
+    assert color in line
+    caplog.clear()
+    dml.search(tmp_path / "x.npz", [str(logos / "k2" / "8.png")], k=1)
+    assert any("1 of 1 images have transparent pixels" in line for line in caplog.messages)
+    index = ImageIndex("x", [tmp_path / "damaged.gif"], np.zeros(1, int), np.array(["test"]))
+    assert count_transparent(index).transparent == 0
