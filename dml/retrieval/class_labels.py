@@ -92,10 +92,13 @@ def number_classes(arrays: Mapping[str, np.ndarray]) -> list[np.ndarray]:
             another.
     """
     checked = {name: check_class_labels(labels, name) for name, labels in arrays.items()}
-    texts = {name: labels.dtype.kind == "U" for name, labels in checked.items() if labels.size}
-    if len(set(texts.values())) > 1:
-        kinds = [f"{name} are {'texts' if text else 'numbers'}" for name, text in texts.items()]
-        raise ValueError(f"{', '.join(kinds)}; store both as numbers or both as texts")
+    kinds = {}
+    for name, labels in checked.items():
+        if labels.size:
+            kinds[name] = "texts" if labels.dtype.kind == "U" else "numbers"
+    if len(set(kinds.values())) > 1:
+        found_kinds = ", ".join(f"{name} are {kind}" for name, kind in kinds.items())
+        raise ValueError(f"{found_kinds}; store both as numbers or both as texts")
     parts = [np.unique(labels, return_inverse=True) for labels in checked.values()]
     distinct: set[int | float | str] = set()
     for values, _ in parts:

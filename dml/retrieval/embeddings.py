@@ -158,19 +158,28 @@ def load_embeddings(path: str | Path, device: torch.device) -> SplitEmbeddings:
             f"embeddings: {path} cannot be read ({first_line(error)}); numpy.savez(file, "
             f"embeddings=…, labels=…) writes a matrix of numbers and a class for each row"
         ) from error
-    labels = {name: array for name, array in arrays.items() if "labels" in name}
     try:
-        arrays |= dict(zip(labels, number_classes(labels), strict=True))
-        for name in ("embeddings", "gallery_embeddings"):
-            if name in arrays:
-                arrays[name] = _as_floats(arrays[name], name)
-        if "self_index" in arrays:
-            arrays["self_index"] = _check_self_index(arrays)
+        _convert(arrays)
     except ValueError as error:
         raise UserError(f"embeddings: {path}: {error}") from error
     parts = (arrays.get(name) for name in ARRAYS)
     tensors = (None if part is None else torch.from_numpy(part).to(device) for part in parts)
     return SplitEmbeddings(*tensors)  # type: ignore[arg-type]
+
+
+def _convert(arrays: dict[str, np.ndarray]) -> None:
+    """Checks arrays, and converts them in place to types that PyTorch has.
+
+    Raises:
+        ValueError: the first problem, which names the array.
+    """
+    labels = {name: array for name, array in arrays.items() if "labels" in name}
+    arrays.update(zip(labels, number_classes(labels), strict=True))
+    for name in ("embeddings", "gallery_embeddings"):
+        if name in arrays:
+            arrays[name] = _as_floats(arrays[name], name)
+    if "self_index" in arrays:
+        arrays["self_index"] = _check_self_index(arrays)
 
 
 def _read_arrays(path: str | Path) -> dict[str, np.ndarray]:

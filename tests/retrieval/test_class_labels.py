@@ -1,9 +1,14 @@
 """Labels of two arrays are compared exactly, whatever their types; what cannot be is refused."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
+from dml.core.errors import UserError
+from dml.data.folder import read_folder
 from dml.retrieval import mean_average_precision, retrieval_metrics
 from dml.retrieval.class_labels import check_class_labels, check_names, number_classes
 
@@ -110,3 +115,15 @@ def test_other_labels_in_programs_are_refused_in_a_line(score, labels):
 def test_a_query_is_no_item_of_another_class(score):
     with pytest.raises(ValueError, match="self_index: query 1 has another class than item 0"):
         score(np.eye(2), [0, 1], np.eye(2), [0, 1], self_index=[0, 0])
+
+
+@pytest.mark.parametrize(("labels", "refused"), [("1 2 nan nan", True), ("a b nan nan", False)])
+def test_a_missing_number_in_a_csv_file(tmp_path, labels, refused):
+    lines = ["path,label"]
+    for number, label in enumerate(labels.split() * 2):
+        Image.new("RGB", (8, 8)).save(tmp_path / f"{number}.png")
+        lines.append(f"{number}.png,{label}")
+    (tmp_path / "x.csv").write_text("\n".join(lines))
+    expected = pytest.raises(UserError, match=r"x.csv: a label is 'nan'")
+    with expected if refused else nullcontext():
+        assert len(read_folder(tmp_path / "x.csv").labels) == 8
