@@ -24,6 +24,8 @@ NOT_IN_DIGEST = (
 )
 # Also excluded for a dataset that is identified by its name (`data.identified_by: name`).
 ROOTS = ("data.root", "data.reader.root")
+# The user's own code enters a digest only where there is some.
+WITHOUT_CODE: dict[str, Any] = {"code": {}}
 
 
 def flatten(node: Any, path: str = "") -> dict[str, Any]:
@@ -66,6 +68,7 @@ def identity(cfg: DictConfig | dict[str, Any]) -> dict[str, Any]:
         excluded += ("space",)
     prefixes = tuple(f"{name}." for name in excluded)
     ignored = {name for name in options if f"{name}.".startswith(prefixes) or is_secret_name(name)}
+    ignored |= {name for name, value in WITHOUT_CODE.items() if options.get(name) == value}
     return {name: options[name] for name in sorted(options.keys() - ignored)}
 
 
