@@ -125,7 +125,7 @@ def find_notes(config: Config) -> Iterator[str]:
             f"{'as decoded' if t.resize is None else f'resized to {t.resize}'}"
         )
     published = config.protocol.backbones
-    if published and not data.stand_in and config.backbone["name"] not in published:
+    if published and not data.stands_in and config.backbone["name"] not in published:
         yield (
             f"protocol={config.protocol.name} was published with {', '.join(published)}; there is "
             f"no published number for backbone={config.backbone['name']}"

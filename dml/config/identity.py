@@ -24,8 +24,12 @@ NOT_IN_DIGEST = (
 )
 # Also excluded for a dataset that is identified by its name (`data.identified_by: name`).
 ROOTS = ("data.root", "data.reader.root")
-# The user's own code enters a digest only where there is some.
-WITHOUT_CODE: dict[str, Any] = {"code": {}}
+
+# Options that were added after runs had been stored, with the default that acts as before. They
+# are part of the identity only where they differ from it: older runs keep their digests.
+ADDED: dict[str, Any] = {
+    "code": {},  # see `own_code.py`
+}
 
 
 def flatten(node: Any, path: str = "") -> dict[str, Any]:
@@ -68,8 +72,8 @@ def identity(cfg: DictConfig | dict[str, Any]) -> dict[str, Any]:
         excluded += ("space",)
     prefixes = tuple(f"{name}." for name in excluded)
     ignored = {name for name in options if f"{name}.".startswith(prefixes) or is_secret_name(name)}
-    ignored |= {name for name, value in WITHOUT_CODE.items() if options.get(name) == value}
-    return {name: options[name] for name in sorted(options.keys() - ignored)}
+    unchanged = {name for name in ADDED if options.get(name) == ADDED[name]}
+    return {name: options[name] for name in sorted(options.keys() - ignored - unchanged)}
 
 
 def digest(cfg: DictConfig | dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ import re
 from importlib.util import find_spec
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from dml.core import metric_names
 from dml.core.option_values import EXTRA_METRICS, SPLITS, Augmentation, RetrievalBackend, Sampler
@@ -151,12 +151,10 @@ class DataConfig(Node):
     exif_orientation: bool
     skip_corrupt: bool
 
-    @model_validator(mode="after")
-    def _mark_part(self) -> DataConfig:
-        """Marks a part of a dataset as a stand-in."""
-        if self.classes or self.images_per_class_at_most:
-            self.stand_in = True
-        return self
+    @property
+    def stands_in(self) -> bool:
+        """Whether results are those of a stand-in: the dataset is one, or a part is taken of it."""
+        return bool(self.stand_in or self.classes or self.images_per_class_at_most)
 
 
 class TransformConfig(Node):

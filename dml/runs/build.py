@@ -120,7 +120,7 @@ class Builder:
         if data.identified_by == "place" and index.features is None:
             folder = Path(data.root) if Path(data.root).is_dir() else Path(data.root).parent
             index = exclude_undecodable(index, data.skip_corrupt, folder / ".cache")
-        if data.stand_in or self._is_other_count(data.reader):
+        if data.stands_in or self._is_other_count(data.reader):
             index = take_part(index, data.classes, data.images_per_class_at_most)
         index = replace(index, apply_orientation=data.exif_orientation)
         return merge_query_and_gallery(index) if data.query_gallery == "none" else index

@@ -22,7 +22,7 @@ from dml.config.compatibility import find_notes
 from dml.config.explain import compose_config
 from dml.config.identity import flatten, identity, protocol_id, result_id
 from dml.config.own_code import package_versions, record_own_code
-from dml.config.presets import apply_params
+from dml.config.presets import apply_params, split_params
 from dml.config.schema import Config
 from dml.core.atomic_io import write_json
 from dml.core.errors import ConfigError, UserError
@@ -76,10 +76,8 @@ def train(overrides: Sequence[str] = ()) -> dict[str, Any]:
         raise ConfigError(
             [f"train: trains one model; call it in a loop, or use {shell_command('train')} instead"]
         )
-    params = [word.partition("=")[2] for word in overrides if word.startswith("params=")]
-    options = [word for word in overrides if not word.startswith("params=")]
-    cfg = compose_config("train", options)
-    cfg = apply_params(cfg, params[-1] if params else None, options)
+    params, options = split_params(overrides)
+    cfg = apply_params(compose_config("train", options), params, options)
     for note in record_own_code(cfg):
         print_line(f"note: {note}")
     config = check(cfg, Config)
@@ -364,10 +362,10 @@ class Experiment:
             "result_id": result_id(config),
             "protocol_id": protocol_id(config),
             "selected_on": config.protocol.selected_on,
-            "stand_in": config.data.stand_in,
+            "stand_in": config.data.stands_in,
             "folder": str(folder.path),
         }
-        tags = [config.data.name, config.protocol.name, *["stand-in"] * config.data.stand_in]
+        tags = [config.data.name, config.protocol.name, *["stand-in"] * config.data.stands_in]
         return RunInfo(
             folder=folder.path,
             run_id=folder.run_id(),
