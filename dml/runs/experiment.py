@@ -193,7 +193,10 @@ class Experiment:
         with translate_resource_errors():
             model = JobRun(context, job, self.folder.job(job.name))
             sizes = job.train.num_classes, model.embedder.embedding_size
-            dry_run(model.method, config, context.builder.optimizer, *sizes, context.device)
+            build = context.builder.optimizer
+            notes = dry_run(model.method, config, build, *sizes, context.device)
+        for note in notes:
+            print_line(f"note: {note}")
         if config.data.micro_batch and uses_batch_statistics(model.embedder):
             print_line(
                 f"note: data.micro_batch={config.data.micro_batch}: BatchNorm normalizes each part "
