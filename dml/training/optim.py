@@ -12,7 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import CyclicLR, LRScheduler, OneCycleLR, ReduceLROnPlateau
 
-from dml.core.errors import ConfigError, first_line
+from dml.core.errors import ConfigError, first_line, nearest
 
 # Name of a schedule → its class and arguments; "step" is the schedule of mft.
 NAMED_SCHEDULES: dict[str, dict[str, Any]] = {
@@ -159,12 +159,13 @@ def build_optimizer(
     if not isinstance(optimizer, Optimizer):
         raise ConfigError(["optim._target_: does not create a torch.optim.Optimizer"])
     # torch keeps an unknown option of a group without a word.
-    known = ", ".join(sorted(optimizer.defaults))
-    if problems := [
-        f"optim.groups.{group['name']}.{key}: {type(optimizer).__name__} takes no such option; "
-        f"its groups have {known}"
-        for group in groups
-        for key in group.keys() - {"name", "params", "lr", "weight_decay", *optimizer.defaults}
-    ]:
+    known = {"lr", "weight_decay", *optimizer.defaults}
+    problems = []
+    for group in groups:
+        for key in sorted(group.keys() - {"name", "params"} - known):
+            hint = nearest(key, known) or f"; its groups have {', '.join(sorted(known))}"
+            option = f"optim.groups.{group['name']}.{key}"
+            problems.append(f"{option}: {type(optimizer).__name__} takes no such option{hint}")
+    if problems:
         raise ConfigError(problems)
     return optimizer
