@@ -15,6 +15,7 @@ from hydra.core.utils import JobStatus
 from hydra.plugins.sweeper import Sweeper
 from omegaconf import ListConfig, OmegaConf
 
+from dml.config.explain import explain
 from dml.config.grids import GridEnded, expand_grids
 from dml.core.errors import ConfigError, UserError, first_line
 from dml.core.launcher import export_sweep
@@ -62,7 +63,7 @@ class GridSweeper(Sweeper):
         assert self.hydra_context
         assert self.launcher
         jobs = expand_grids(self.params, self.grids, arguments, self.hydra_context.config_loader)
-        self.validate_batch_is_legal(jobs)
+        self._check(jobs)
         in_this_process = type(self.launcher).__name__ == "BasicLauncher"
         with export_sweep(jobs, parallel=not in_this_process):
             try:
@@ -77,3 +78,19 @@ class GridSweeper(Sweeper):
             failed = [(job, r._return_value) for job, r in results if r.status == JobStatus.FAILED]
             values = [r._return_value for _, r in results if r.status == JobStatus.COMPLETED]
             raise GridEnded(jobs, failed, values)
+
+    def _check(self, jobs: list[list[str]]) -> None:
+        """Composes every job; names the option that one of them lacks.
+
+        Raises:
+            ConfigError: a line of `params` or `grids` is wrong. Mistakes of the command line are
+                explained later.
+        """
+        try:
+            self.validate_batch_is_legal(jobs)
+        except Exception:  # Hydra refuses overrides with errors of many classes
+            assert self.config
+            for job in jobs:
+                if problems := explain(job, self.config.hydra.job.config_name):
+                    raise ConfigError(problems) from None
+            raise

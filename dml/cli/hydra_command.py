@@ -63,12 +63,17 @@ def command(
 
     from dml.config.explain import explain
     from dml.config.grids import GridEnded
+    from dml.config.printed_job import find_printed_job, prints_config
 
     OmegaConf.register_new_resolver("choices_for_help", choices_for_help, replace=True)
     flags, others = split_flags(sys.argv[1:])
     if any(word.startswith("-") for word in others):
         raise ConfigError(explain(sys.argv[1:], config_name))
-    words, params = extract_params([*flags, *others], config_name)
+    if prints_config(flags):
+        (words, comment), params = find_printed_job([*flags, *others], config_name), None
+        print(comment, end="\n" if comment else "", flush=True)
+    else:
+        words, params = extract_params([*flags, *others], config_name)
     sys.argv[1:] = itertools.chain(*split_flags(words))
     jobs = _Jobs(job, params)
     OmegaConf.register_new_resolver("shell_command", shell_command, replace=True)

@@ -16,8 +16,10 @@ def train(cfg: Any) -> tuple[float | None, tuple[Path, Path]]:
         The score for a sweeper to maximize; `outputs`, and the folder of the run.
     """
     from dml.config.check import check
+    from dml.config.own_code import record_own_code
     from dml.config.schema import Config
 
+    notes = record_own_code(cfg)
     config, overrides = check(cfg, Config), typed_overrides()
     from dml.data.sources import require_folder
     from dml.runs.folder.run_folder import RunFolder
@@ -27,10 +29,12 @@ def train(cfg: Any) -> tuple[float | None, tuple[Path, Path]]:
     if begins and config.tracking["_target_"] == "dml.tracking.Tracker":  # others may refuse first
         require_folder(config.data.name, config.data.reader.get("root", config.data.root))
     # What is wrong above is reported before torch is loaded, which takes seconds.
-    from dml.runs.console import name_lines
+    from dml.runs.console import name_lines, print_line
     from dml.runs.experiment import run
 
     name_lines(sweep_name(overrides))
+    for note in notes:
+        print_line(f"note: {note}")
     keep_memory(config)
     score = selection_score(run(cfg, config, overrides, sweep_place()))
     return score, (Path(config.outputs), folder.path)

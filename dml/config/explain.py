@@ -65,12 +65,12 @@ def compose_config(config_name: str, overrides: Sequence[str]) -> DictConfig:
     try:
         with initialize_config_dir(str(CONFIGS), version_base="1.3"):
             flags, others = split_flags(overrides)
-            return compose(config_name, overrides=[*_search_paths(flags), *others])
+            return compose(config_name, overrides=[*search_paths(flags), *others])
     except Exception as error:  # Hydra refuses overrides with errors of many classes
         raise ConfigError(explain(overrides, config_name) or [first_line(error)]) from error
 
 
-def _search_paths(flags: Sequence[str]) -> list[str]:
+def search_paths(flags: Sequence[str]) -> list[str]:
     """Returns `--config-dir` as an override."""
     pairs = pairwise("=".join(flags).split("="))
     folders = (folder for flag, folder in pairs if flag in ("--config-dir", "-cd"))
@@ -83,7 +83,7 @@ def _find_problems(words: Sequence[str], config_name: str) -> Iterator[str]:
         yield "=: write options without spaces, such as loss=ms"
         return
     paths = [word for word in others if word.startswith("hydra.searchpath=")]
-    paths += _search_paths(flags)
+    paths += search_paths(flags)
     loader = GlobalHydra.instance().config_loader()
     parser = OverridesParser.create(loader)
     main = list_groups(config_name)

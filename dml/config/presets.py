@@ -23,6 +23,13 @@ from dml.core.errors import ConfigError, nearest
 from dml.core.installation import CONFIGS
 
 
+def split_params(words: Sequence[str]) -> tuple[str | None, list[str]]:
+    """Returns the value of `params=`, the last one if there are several, and the other words."""
+    values = [word.partition("=")[2] for word in words if word.startswith("params=")]
+    others = [word for word in words if not word.startswith("params=")]
+    return values[-1] if values else None, others
+
+
 def extract_params(words: Sequence[str], config_name: str) -> tuple[list[str], str | None]:
     """Replaces `params=` in the command line by its values, placed before the user's overrides.
 
@@ -30,19 +37,18 @@ def extract_params(words: Sequence[str], config_name: str) -> tuple[list[str], s
         The words for Hydra, and the value of `params=` if it is left to `apply_params`: in a
         multirun the values differ from job to job.
     """
-    chosen = [word.partition("=")[2] for word in words if word.startswith("params=")]
-    others = [word for word in words if not word.startswith("params=")]
-    if not chosen or is_multirun(words):
-        return others, chosen[-1] if chosen else None
+    params, others = split_params(words)
+    if params is None or is_multirun(words):
+        return others, params
     from dml.config.explain import compose_config  # late: it imports Hydra
 
     _, overrides = split_flags(others)
     try:
         cfg = compose_config(config_name, overrides)
     except ConfigError:
-        return others, chosen[-1]  # Hydra will report the same problem
-    preset = load_preset(chosen[-1], cfg.loss.name, cfg.data.name)
-    apply_params(cfg, chosen[-1], overrides)  # rejects options that this run does not have
+        return others, params  # Hydra will report the same problem
+    preset = load_preset(params, cfg.loss.name, cfg.data.name)
+    apply_params(cfg, params, overrides)  # rejects options that this run does not have
     values = [format_override(name, value) for name, value in preset.items()]
     return values + others, None
 
@@ -59,13 +65,8 @@ def apply_params(cfg: DictConfig, params: str | None, overrides: Iterable[str]) 
         ConfigError: no such file or row, or an option that does not exist.
     """
     table = params or cfg.experiment.params
-    if table is None:
-        return cfg
-    given = {word.lstrip("+~").partition("=")[0] for word in overrides}
     problems = []
-    for name, value in load_preset(table, cfg.loss.name, cfg.data.name, params is not None).items():
-        if name in given:
-            continue
+    for name, value in select_values(cfg, params, overrides).items():
         try:
             set_option(cfg, name, value)
         except OmegaConfBaseException:
@@ -73,6 +74,16 @@ def apply_params(cfg: DictConfig, params: str | None, overrides: Iterable[str]) 
     if problems:
         raise ConfigError(problems)
     return cfg
+
+
+def select_values(cfg: DictConfig, params: str | None, overrides: Iterable[str]) -> dict[str, Any]:
+    """Returns what a preset sets in `cfg`, option → value; see `apply_params`."""
+    table = params or cfg.experiment.params
+    if table is None:
+        return {}
+    preset = load_preset(table, cfg.loss.name, cfg.data.name, params is not None)
+    typed = {word.lstrip("+~").partition("=")[0] for word in overrides}
+    return {name: value for name, value in preset.items() if name not in typed}
 
 
 def load_preset(params: str, loss: str, data: str, required: bool = True) -> dict[str, Any]:

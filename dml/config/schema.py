@@ -316,6 +316,7 @@ class Config(Node):
     tracking: TargetNode
     search: SearchConfig | None = None
     space: dict[str, Any]
+    code: dict[str, str] = {}  # own module → hash, see `own_code.py`
 
     def on_device(self, gpu: bool) -> Config:
         """Returns the config with the options that `speed=fast` sets on a GPU."""

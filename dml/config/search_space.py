@@ -54,11 +54,14 @@ def find_problems(space: dict[str, Any], options: dict[str, Any]) -> Iterator[tu
     if not ranges:
         example = "{choices:[1e-5,1e-4]}" if grid else "{low:1e-6,high:1e-3,log:true}"
         yield "search", f"nothing to search; for example '+space.optim.lr={example}'"
+    entries = dict(_flatten_ranges(space, ""))
     for name, entry in ranges.items():
         is_node = any(option.startswith(f"{name}.") for option in options)
         if name not in options and not is_node:
-            yield f"space.{name}", f"no such option{nearest(name, options)}"
-        elif problem := _find_range_problem(entry):
+            yield f"space.{name}", _describe_unknown(name, options)
+            continue
+        problem = _find_unknown_key(entries[name]) or _find_range_problem(entry)
+        if problem:
             yield f"space.{name}", problem
     if grid and ranges and options["search.trials"] > grid_size(space):
         trials, size = options["search.trials"], grid_size(space)
@@ -72,6 +75,27 @@ def _flatten_ranges(node: dict[str, Any], path: str) -> Iterator[tuple[str, Any]
             yield from _flatten_ranges(value, f"{path}{key}.")
         else:
             yield f"{path}{key}", value
+
+
+def _describe_unknown(name: str, options: dict[str, Any]) -> str:
+    """Returns the problem of a name that is no option, such as an unknown key of a range."""
+    option, _, key = name.rpartition(".")
+    if option in options:
+        return f"no such key of the range of {option}{_suggest_key(key)}"
+    return f"no such option{nearest(name, options)}"
+
+
+def _find_unknown_key(entry: Any) -> str:
+    """Returns the problem of a range with a key that is none; empty without one."""
+    unknown = sorted(entry.keys() - KEYS) if isinstance(entry, dict) else []
+    if not unknown:
+        return ""
+    return f"'{unknown[0]}' is no key of a range{_suggest_key(unknown[0])}"
+
+
+def _suggest_key(key: str) -> str:
+    others = f"; keys are {', '.join(sorted(KEYS))}"
+    return nearest(key, KEYS) or others
 
 
 def _find_range_problem(entry: Any) -> str:
@@ -88,4 +112,17 @@ def _find_range_problem(entry: Any) -> str:
         return f"low {low} is not below high {high}"
     if entry.get("log") and low <= 0:  # type: ignore[operator]
         return f"low {low} of a logarithmic range must be above 0; add log: false"
-    return ""
+    return _find_kind_problem(entry)
+
+
+def _find_kind_problem(entry: dict[str, Any]) -> str:
+    """Returns the problem of the keys log, int and step of a range; empty without one."""
+    for key in ("log", "int"):
+        if not isinstance(entry.get(key, False), bool | None):
+            return f"{key} must be true or false, not '{entry[key]}'"
+    step = entry.get("step")
+    if step is None:
+        return ""
+    if isinstance(step, bool) or not isinstance(step, int | float) or step <= 0:
+        return f"step must be a number above 0, not '{step}'"
+    return "a logarithmic range takes no step; leave log or step out" if entry.get("log") else ""

@@ -65,7 +65,7 @@ def accepted_parameters(target: Any) -> dict[str, inspect.Parameter]:
 
 
 def find_argument_problems(
-    node: dict[str, Any], option: str, given: Collection[str] = ()
+    node: dict[str, Any], option: str, given: Collection[str] = (), inner: bool = False
 ) -> Iterator[str]:
     """Yields the problems of a node, one line each; at most one if its target does not exist.
 
@@ -73,6 +73,7 @@ def find_argument_problems(
         node: with `_target_`.
         option: its dotted name.
         given: arguments that the caller passes.
+        inner: the node is an argument itself; whoever takes it may pass what is missing.
     """
     try:
         target = import_target(node.get("_target_"), option)
@@ -87,15 +88,27 @@ def find_argument_problems(
     values = {k: v for k, v in node.items() if k not in ("name", "_target_")}
     accepts_anything = not inspect.isclass(target) and _has_kwargs(target)
     for name, value in values.items():
+        yield from _find_inner_problems(value, f"{option}.{name}")
         if name in accepted:
             yield from find_type_problems(value, accepted[name], f"{option}.{name}")
         elif not accepts_anything and not name.startswith("_"):  # Hydra's own, as _partial_
             hint = nearest(name, accepted)
             yield f"{option}.{name}: {target.__name__} takes no such argument{hint}"
+    if inner:
+        return
     sizes = "; num_classes and embedding_size are passed" if "num_classes" in given else ""
     for name, p in accepted.items():
         if p.default is p.empty and name in required and name not in {*values, *given}:
             yield f"{option}.{name}: missing; add +{option}.{name}=<value>{sizes}"
+
+
+def _find_inner_problems(value: Any, option: str) -> Iterator[str]:
+    """Yields the problems of objects among the arguments, also in lists of them."""
+    if isinstance(value, list):
+        for number, item in enumerate(value):
+            yield from _find_inner_problems(item, f"{option}[{number}]")
+    elif isinstance(value, dict) and "_target_" in value:
+        yield from find_argument_problems(value, option, inner=True)
 
 
 def find_type_problems(value: Any, parameter: inspect.Parameter, option: str) -> Iterator[str]:

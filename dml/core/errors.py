@@ -46,7 +46,9 @@ class ConfigError(UserError):
 
 def nearest(name: object, valid: Iterable[str], similarity: float = 0.6) -> str:
     """Returns `; did you mean 'x'?` for the valid name closest to `name`, else an empty string."""
-    close = get_close_matches(str(name), list(valid), n=1, cutoff=similarity)
+    names = list(valid)
+    swapped = [one for one in names if sorted(one) == sorted(str(name))]  # lgo: log, not low
+    close = swapped or get_close_matches(str(name), names, n=1, cutoff=similarity)
     return f"; did you mean '{close[0]}'?" if close else ""
 
 

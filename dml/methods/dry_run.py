@@ -20,6 +20,7 @@ from dml.core.errors import ConfigError, UserError, describe_failure, first_line
 from dml.models.embedder import Embedder
 from dml.models.small_cnn import SmallCNN
 from dml.training.interfaces import Method
+from dml.training.optim import find_schedule_notes
 
 MAX_EPOCHS = 10_000  # of a schedule; more are a typing error
 CALLED_AS = {
@@ -37,7 +38,7 @@ def dry_run(
     classes: int,
     size: int,
     device: torch.device,
-) -> None:
+) -> list[str]:
     """Tries a copy of a method with its loss, and optimizer and schedule, for two steps.
 
     A ValueError of the method may be due to the dummy batch, and is left to the run; a method that
@@ -51,6 +52,9 @@ def dry_run(
         size: of an embedding.
         device: of the method.
 
+    Returns:
+        Notes on the schedule.
+
     Raises:
         ConfigError: the first error.
         UserError: `build_optimizer` raises it.
@@ -58,7 +62,7 @@ def dry_run(
     try:
         method = copy.deepcopy(method)
     except Exception:  # of any class: a custom loss may hold anything
-        return
+        return []
     network = Embedder(SmallCNN(width=1), size, normalize=config.embedder["normalize"]).to(device)
     labels = torch.tensor([0, classes - 1], device=device).repeat_interleave(PER_CLASS)
 
@@ -85,7 +89,12 @@ def dry_run(
         arguments = f", called as {CALLED_AS[option]}" if isinstance(error, TypeError) else ""
         reason = f"it fails on a batch{arguments}: {describe_failure(error)}"
         raise ConfigError([f"{option}: {reason}"]) from error
-    _try_optimizer(*build_optimizer(network, method), config)
+    optimizer, schedule = build_optimizer(network, method)
+    _try_optimizer(optimizer, schedule, config)
+    if schedule is None:
+        return []
+    has_score = config.protocol.selected_on != "nothing"
+    return [*find_schedule_notes(schedule, config.protocol.epochs, has_score)]
 
 
 def _check_value(loss: Any, option: str, classes: int) -> None:

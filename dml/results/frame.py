@@ -44,6 +44,7 @@ NAMED = (".name", "._target_", ".result_id")
 # Options whose values depend on loss and method by default.
 OF_LOSS = (
     *("loss.", "method.", "space.", "optim.loss_lr", "data.sampler", "data.images_per_class"),
+    "code.",
 )
 STAND_INS = ("data.stand_in", "data.classes", "data.images_per_class_at_most")
 SENT = ("folder", "summary")  # columns of a file of runs

@@ -36,7 +36,12 @@ from dml.models.identity import Identity
 from dml.tracking import Tracker
 from dml.training.device import set_precision
 from dml.training.interfaces import Method
-from dml.training.optim import build_optimizer, named_schedule, parameter_groups
+from dml.training.optim import (
+    build_optimizer,
+    default_arguments,
+    named_schedule,
+    parameter_groups,
+)
 from dml.training.process_group import ProcessGroup, synchronize_batch_norm
 
 # Supplied to losses and methods that accept them, under the names of other codebases too.
@@ -234,4 +239,7 @@ class Builder:
         optimizer = build_optimizer(import_target(optim.target, "optim"), groups, optim.args)
         if optim.schedule is None:
             return optimizer, None
-        return optimizer, self.constructor("optim.schedule")(optimizer=optimizer)
+        schedule = self.constructor("optim.schedule")
+        target = import_target(schedule.node["_target_"], "optim.schedule")
+        defaults = schedule.select_missing(default_arguments(target))
+        return optimizer, schedule(optimizer=optimizer, **defaults)

@@ -19,6 +19,7 @@ from dml.retrieval.embeddings import SplitEmbeddings, load_embeddings, save_embe
 from dml.runs.build import Builder
 from dml.runs.console import console, print_line, print_scores
 from dml.runs.embeddings import Evaluator
+from dml.runs.folder.code_changes import describe_changed_code
 from dml.runs.folder.run_folder import load_config
 from dml.runs.job import translate_resource_errors
 from dml.runs.load import load_embedder
@@ -87,6 +88,8 @@ def _score_network(config: EvaluateConfig, given: Collection[str]) -> tuple[dict
         print_line(f"note: {note}")
     backbone, loss = trained.backbone["name"], trained.loss["name"]
     if config.run is not None:
+        if changed := describe_changed_code(trained.code, config.run):
+            print_line(f"note: {changed}")
         target, embedder = Path(config.run), load_embedder(trained, config.run, 0, 0)
         name = f"{method_name(loss, trained.method['name'])} on {trained.data.name}"
         if (models := trained.protocol.repeats * FOLDS[trained.protocol.splits]) > 1:

@@ -21,7 +21,8 @@ from dml.config.command_line import is_multirun
 from dml.config.compatibility import find_notes
 from dml.config.explain import compose_config
 from dml.config.identity import flatten, identity, protocol_id, result_id
-from dml.config.presets import apply_params
+from dml.config.own_code import package_versions, record_own_code
+from dml.config.presets import apply_params, split_params
 from dml.config.schema import Config
 from dml.core.atomic_io import write_json
 from dml.core.errors import ConfigError, UserError
@@ -41,6 +42,7 @@ from dml.retrieval.embeddings import concatenate_models
 from dml.runs.console import console, print_line, print_results
 from dml.runs.drawing_guard import DrawingGuard
 from dml.runs.figures.run_figures import draw_curves
+from dml.runs.folder.code_changes import find_code_notes, refuse_changed_code
 from dml.runs.folder.run_folder import RunFolder, load_cfg
 from dml.runs.folder.stored_run import read_config
 from dml.runs.job import EMBEDDINGS, JobRun, Result, RunContext, translate_resource_errors
@@ -80,10 +82,10 @@ def train(overrides: Sequence[str] = ()) -> dict[str, Any]:
         raise ConfigError(
             [f"train: trains one model; call it in a loop, or use {shell_command('train')} instead"]
         )
-    params = [word.partition("=")[2] for word in overrides if word.startswith("params=")]
-    options = [word for word in overrides if not word.startswith("params=")]
-    cfg = compose_config("train", options)
-    cfg = apply_params(cfg, params[-1] if params else None, options)
+    params, options = split_params(overrides)
+    cfg = apply_params(compose_config("train", options), params, options)
+    for note in record_own_code(cfg):
+        print_line(f"note: {note}")
     config = check(cfg, Config)
     folder = RunFolder.of(cfg, config)
     return {**run(cfg, config, overrides, folder=folder), "folder": str(folder.path)}
@@ -112,6 +114,8 @@ def resume(path: str | Path, words: Sequence[str] = ()) -> dict[str, Any]:
         raise ConfigError(
             f"resume: {name} is not stored in {path}; add {name}=<value>" for name in missing
         )
+    if note := refuse_changed_code(RunFolder(path), cfg):
+        print_line(f"note: {note}")
     return run(cfg, check(cfg, Config), None, folder=RunFolder(path))
 
 
@@ -215,7 +219,10 @@ class Experiment:
         with translate_resource_errors():
             model = JobRun(context, job, self.folder.job(job.name))
             sizes = job.train.num_classes, model.embedder.embedding_size
-            dry_run(model.method, config, context.builder.optimizer, *sizes, context.device)
+            build = context.builder.optimizer
+            notes = dry_run(model.method, config, build, *sizes, context.device)
+        for note in notes:
+            print_line(f"note: {note}")
         if config.data.micro_batch and uses_batch_statistics(model.embedder):
             print_line(
                 f"note: data.micro_batch={config.data.micro_batch}: BatchNorm normalizes each part "
@@ -314,6 +321,7 @@ class Experiment:
         """Writes config and command, and prints what batches hold, and notes on the config."""
         context, folder = self.context, self.folder
         config, data, jobs = context.config, context.config.data, context.jobs
+        of_code = [*find_code_notes(folder, context.cfg)]  # before the folder holds this config
 
         def write_config() -> None:
             folder.check_dataset(context.index)
@@ -327,7 +335,7 @@ class Experiment:
         if config.speed == "fast" and on_gpu:
             print_line(f"speed: fast (precision={config.precision}, channels_last=true)")
         print_line(f"batches of {data.batch_size} images, {drawn} (data.sampler={data.sampler})")
-        notes = [*find_notes(config), *describe_images(context.index)]
+        notes = [*find_notes(config), *describe_images(context.index), *of_code]
         if alike := sum(map(validates_one_class, jobs)):
             notes.append(
                 f"{context.index.name} leaves {alike} of {len(jobs)} models one class to validate "
@@ -372,7 +380,7 @@ class Experiment:
             "precision": config.precision,
             "images_per_second": round(fmean(r["images_per_second"] for r in results), 1),
             "peak_memory_mb": round(peak_memory_mb(device), 1),
-            "versions": versions(),
+            "versions": versions() | package_versions(config.model_dump(by_alias=True)),
             "git_revision": git_revision(),
             "config": world.broadcast_from_main(partial(read_config, folder.config)),
         }

@@ -32,6 +32,7 @@ from dml.models.embedder import Embedder
 from dml.models.identity import FeatureNetwork, Identity
 from dml.models.onnx_form import make_onnx
 from dml.runs.build import Builder
+from dml.runs.folder.code_changes import describe_changed_code
 from dml.runs.folder.run_folder import RunFolder, load_config
 from dml.training.checkpoint_files import read_checkpoint
 from dml.training.process_state import restored_process_state
@@ -139,6 +140,7 @@ def open_network(
         of_timm = compose_network(["backbone=timm", model, *options])
         return of_timm, Builder(of_timm).embedder().eval()
     config = load_config(source)
+    _warn_of_changed_code(config, source)
     embedder = load_embedder(config, source, repeat, fold)
     if isinstance(head := embedder.backbone, Identity):
         if head.network is None:
@@ -190,6 +192,11 @@ def load_embedder(
     return embedder.eval()
 
 
+def _warn_of_changed_code(config: Config, folder: str | Path) -> None:
+    if changed := describe_changed_code(config.code, folder):
+        warnings.warn(changed, stacklevel=4)
+
+
 def _list_models(run_folder: str | Path) -> dict[tuple[int, int], Path]:
     """Returns (repeat, fold) → weights of the models in a run folder, in order."""
     models = {}
@@ -223,6 +230,7 @@ def export(
     """
     run, target = RunFolder(run_folder), RunFolder(folder)
     config = load_config(run.path)
+    _warn_of_changed_code(config, run.path)
     embedder = load_embedder(config, run.path, repeat, fold)
     for source in (run.config, run.best):
         if source.exists():

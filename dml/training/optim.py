@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -10,8 +10,9 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import CyclicLR, LRScheduler, OneCycleLR, ReduceLROnPlateau
 
-from dml.core.errors import ConfigError, first_line
+from dml.core.errors import ConfigError, first_line, nearest
 
 # Name of a schedule → its class and arguments; "step" is the schedule of mft.
 NAMED_SCHEDULES: dict[str, dict[str, Any]] = {
@@ -92,6 +93,48 @@ def named_schedule(
     return node | arguments
 
 
+def default_arguments(schedule: Any) -> dict[str, Any]:
+    """Returns the arguments of a schedule's class whose defaults in torch do not fit this program.
+
+    ReduceLROnPlateau is stepped with a score, of which more is better.
+    """
+    is_plateau = isinstance(schedule, type) and issubclass(schedule, ReduceLROnPlateau)
+    return {"mode": "max"} if is_plateau else {}
+
+
+def find_schedule_notes(schedule: LRScheduler, epochs: int, has_score: bool) -> Iterator[str]:
+    """Yields what a schedule does that its user may not expect.
+
+    Args:
+        schedule: is stepped once per epoch; a ReduceLROnPlateau with the score of each evaluation.
+        epochs: length of the training.
+        has_score: whether an evaluation has a score.
+    """
+    name = type(schedule).__name__
+    if isinstance(schedule, ReduceLROnPlateau):
+        if not has_score:
+            yield f"optim.schedule: {name} has no score to follow under this protocol"
+        elif schedule.mode == "min":
+            yield (
+                f"optim.schedule: {name} with mode=min lowers the rate while the score rises; "
+                f"mode=max lowers it when the score no longer rises"
+            )
+        return
+    length = _length(schedule)
+    if length > max(epochs, 1):
+        yield (
+            f"optim.schedule: {name} is stepped once per epoch, and {epochs} epochs are a part of "
+            f"its {length} steps; give its lengths in epochs"
+        )
+
+
+def _length(schedule: LRScheduler) -> int:
+    """Returns the steps of a schedule that is usually stepped with every batch; 0 for others."""
+    if isinstance(schedule, OneCycleLR):
+        return int(schedule.total_steps)
+    return int(schedule.total_size) if isinstance(schedule, CyclicLR) else 0
+
+
 def build_optimizer(
     optimizer_class: Callable[..., Optimizer],
     groups: list[dict[str, Any]],
@@ -116,12 +159,13 @@ def build_optimizer(
     if not isinstance(optimizer, Optimizer):
         raise ConfigError(["optim._target_: does not create a torch.optim.Optimizer"])
     # torch keeps an unknown option of a group without a word.
-    known = ", ".join(sorted(optimizer.defaults))
-    if problems := [
-        f"optim.groups.{group['name']}.{key}: {type(optimizer).__name__} takes no such option; "
-        f"its groups have {known}"
-        for group in groups
-        for key in group.keys() - {"name", "params", "lr", "weight_decay", *optimizer.defaults}
-    ]:
+    known = {"lr", "weight_decay", *optimizer.defaults}
+    problems = []
+    for group in groups:
+        for key in sorted(group.keys() - {"name", "params"} - known):
+            hint = nearest(key, known) or f"; its groups have {', '.join(sorted(known))}"
+            option = f"optim.groups.{group['name']}.{key}"
+            problems.append(f"{option}: {type(optimizer).__name__} takes no such option{hint}")
+    if problems:
         raise ConfigError(problems)
     return optimizer

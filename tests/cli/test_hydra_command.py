@@ -133,3 +133,10 @@ print("end: losses", [name for name in late if name in sys.modules])
     assert "mfcwms" in help_
     assert "space: " not in help_
     assert "alpha: 0.01" in config
+
+
+@pytest.mark.parametrize("words", [["hydra.sweeper.grids=['data=digits sed=1,2']"], ["sed=1,2"]])
+def test_a_misspelled_option_of_a_grid(command_line, words):
+    status, _, err = command_line("-m", *words)
+    assert status == 2
+    assert err == "error: sed: no such option; did you mean 'seed'?\n"

@@ -66,3 +66,29 @@ def test_target_that_does_not_exist(target, problem):
     with pytest.raises(ConfigError) as caught:
         import_target(target, "loss")
     assert caught.value.problems == [f"loss._target_: {problem}"]
+
+
+DISTANCE = "pytorch_metric_learning.distances.LpDistance"
+
+
+@pytest.mark.parametrize(
+    ("argument", "problem"),
+    [
+        ({"_target_": DISTANCE, "pp": 2}, "loss.distance.pp: LpDistance takes no such argument"),
+        ([{"_target_": DISTANCE, "pp": 2}], "loss.distance[0].pp: LpDistance takes no such"),
+        ({"_target_": DISTANCE, "power": "x"}, "loss.distance.power: 'x' must be"),
+        ({"_target_": "nowhere.Distance"}, "loss.distance._target_: no module 'nowhere'"),
+    ],
+)
+def test_an_object_among_the_arguments(argument, problem):
+    loss = "pytorch_metric_learning.losses.ContrastiveLoss"
+    node = {"_target_": loss, "distance": argument}
+    (line,) = find_argument_problems(node, "loss")
+    assert line.startswith(problem)
+    assert not [*find_argument_problems({**node, "distance": {"_target_": DISTANCE}}, "loss")]
+
+
+def test_what_an_inner_object_lacks_may_be_passed_by_its_owner():
+    inner = {"_target_": "torch.optim.lr_scheduler.StepLR"}
+    node = {"_target_": "torch.optim.lr_scheduler.SequentialLR", "schedulers": [inner]}
+    assert not [*find_argument_problems(node, "optim.schedule", ["optimizer", "milestones"])]

@@ -140,3 +140,10 @@ def test_overrides_come_before_the_papers_values(composed):
     assert cell.config.loss.positive_margin == 1
     (cell,) = list_cells("mft_table14", ["data=cub", "loss=mfcwms"])
     assert (cell.config.loss.alpha, cell.config.experiment.setting) == (20, "alpha=20")
+
+
+def test_cells_with_the_values_of_a_table():
+    (cell,) = list_cells("mft_table1", ["loss=arcface", "data=cub", "params=mlrc"])
+    assert cell.options.loss.margin == 23.22
+    assert "params=mlrc" in cell.command
+    assert cell.config.loss.margin == 23.22

@@ -2,9 +2,15 @@ import pytest
 import torch
 from hydra.utils import instantiate
 from torch import nn
+from torch.optim.lr_scheduler import ReduceLROnPlateau
 
+from dml.config.check import check
+from dml.config.schema import Config
 from dml.core.errors import UserError
-from dml.training.optim import named_schedule, parameter_groups
+from dml.models.embedder import Embedder
+from dml.models.small_cnn import SmallCNN
+from dml.runs.build import Builder
+from dml.training.optim import find_schedule_notes, named_schedule, parameter_groups
 
 
 class Net(nn.Module):
@@ -46,3 +52,94 @@ def test_schedules_by_name(schedule, expected):
         optimizer.step()
         built.step()
     assert rates == pytest.approx(expected)
+
+
+class InheritsAll(ReduceLROnPlateau):
+    pass
+
+
+class PassesOn(ReduceLROnPlateau):
+    def __init__(self, optimizer, patience=3, **more):
+        super().__init__(optimizer, patience=patience, **more)
+
+
+class HidesMode(ReduceLROnPlateau):
+    def __init__(self, optimizer, patience=3):
+        super().__init__(optimizer, patience=patience)
+
+
+def make_plateau(optimizer, patience=3):
+    return ReduceLROnPlateau(optimizer, patience=patience)
+
+
+def built_schedule(composed, **node):
+    """The schedule that a run has, and what is noted about it."""
+    cfg = composed("protocol.epochs=4")
+    cfg.optim.schedule = node
+    builder = Builder(check(cfg, Config))
+    network = Embedder(SmallCNN(width=1), 4)
+    _, schedule = builder.optimizer(network, torch.nn.Identity())
+    return schedule, [*find_schedule_notes(schedule, 4, has_score=True)]
+
+
+@pytest.mark.parametrize("kind", [ReduceLROnPlateau, InheritsAll, PassesOn])
+def test_a_plateau_follows_a_score_that_rises(composed, kind):
+    target = f"{kind.__module__}.{kind.__qualname__}"
+    others = {"patience": 0, "threshold_mode": "abs", "threshold": 0.0, "cooldown": 1}
+    schedule, notes = built_schedule(composed, _target_=target, **others)
+    assert (schedule.mode, notes) == ("max", [])
+    assert {name: getattr(schedule, name) for name in others} == others
+    rates = []
+    for score in (0.1, 0.2, 0.3, 0.2):
+        schedule.step(score)
+        rates.append(schedule.optimizer.param_groups[0]["lr"])
+    assert rates[0] == rates[1] == rates[2] > rates[3]
+
+
+@pytest.mark.parametrize(
+    ("target", "mode"),
+    [
+        ("torch.optim.lr_scheduler.ReduceLROnPlateau", {"mode": "min"}),
+        (f"{__name__}.InheritsAll", {"mode": "min"}),
+        (f"{__name__}.HidesMode", {}),
+        (f"{__name__}.make_plateau", {}),
+    ],
+)
+def test_a_mode_of_the_user_is_kept_with_a_note(composed, target, mode):
+    schedule, (note,) = built_schedule(composed, _target_=target, **mode)
+    assert schedule.mode == "min"
+    assert "mode=min lowers the rate while the score rises" in note
+    _, notes = built_schedule(composed, _target_=target, **({"mode": "max"} if mode else {}))
+    assert bool(notes) == (not mode)
+
+
+def test_a_plateau_without_a_score():
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    (note,) = find_schedule_notes(ReduceLROnPlateau(optimizer, "max"), 4, has_score=False)
+    assert "no score" in note
+
+
+@pytest.mark.parametrize(
+    ("node", "steps"),
+    [
+        ({"_target_": "OneCycleLR", "max_lr": 1.0, "total_steps": 4}, 0),
+        ({"_target_": "OneCycleLR", "max_lr": 1.0, "epochs": 4, "steps_per_epoch": 30}, 120),
+        ({"_target_": "CyclicLR", "base_lr": 0.1, "max_lr": 1.0, "step_size_up": 2}, 0),
+        ({"_target_": "CyclicLR", "base_lr": 0.1, "max_lr": 1.0}, 4000),
+        ({"_target_": "CosineAnnealingWarmRestarts", "T_0": 2}, 0),
+        ({"_target_": "StepLR", "step_size": 100}, 0),
+    ],
+)
+def test_schedules_for_batches_are_noted(composed, node, steps):
+    target = f"torch.optim.lr_scheduler.{node['_target_']}"
+    if "Cycl" in target:
+        node = {**node, "cycle_momentum": False}
+    _, notes = built_schedule(composed, **{**node, "_target_": target})
+    assert len(notes) == (steps > 0)
+    assert all(f"{steps} steps" in note for note in notes)
+
+
+def test_a_run_prints_the_note(run_tiny, capfd):
+    plateau = "{_target_:torch.optim.lr_scheduler.ReduceLROnPlateau,mode:min}"
+    run_tiny("~optim.schedule", f"+optim.schedule={plateau}", "protocol.epochs=1")
+    assert "note: optim.schedule: ReduceLROnPlateau with mode=min" in capfd.readouterr().out

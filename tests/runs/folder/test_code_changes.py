@@ -1,0 +1,151 @@
+"""A run after an edit of the user's own files, by every command that meets them."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+
+import dml
+from dml.results.frame import load_frame
+from dml.results.run_list import rank_runs
+from dml.runs.folder.stored_run import read_run
+from tests.conftest import TINY
+
+LOSS = """
+import torch
+from my_sign import SIGN
+
+class Loss(torch.nn.Module):
+    def forward(self, x, y):
+        return SIGN * torch.cdist(x, x)[y[:, None] == y].mean()
+"""
+WORDS = (*TINY, "protocol.epochs=1", "protocol.steps_per_epoch=2")
+OWN = ("loss=custom", "loss._target_=my_loss.Loss")
+
+
+@pytest.fixture
+def sign(tmp_path, monkeypatch, own_modules):
+    """Writes the file that the loss imports; the next command is a new process to it."""
+    monkeypatch.chdir(tmp_path)
+    Path("my_loss.py").write_text(LOSS)
+
+    def write(text: str) -> None:
+        Path("my_sign.py").write_text(f"SIGN = {text}\n")
+        importlib.invalidate_caches()
+        for name in ("my_sign", "my_loss"):
+            sys.modules.pop(name, None)
+        for cached in Path("__pycache__").glob("my_*"):
+            cached.unlink()
+
+    write("1.0")
+    return write
+
+
+def folders() -> list[Path]:
+    return sorted(Path("outputs").glob("*/*/seed*"), key=lambda path: path.stat().st_mtime)
+
+
+def test_an_edited_file_is_a_run_of_its_own(sign, command_line):
+    status, out, _ = command_line(*WORDS, *OWN)
+    assert status == 0
+    assert "note: my_" not in out
+    (first,) = folders()
+    sign("1.0  # a comment")
+    assert "already finished" in command_line(*WORDS, *OWN)[1]
+    sign("-1.0")
+    _, out, _ = command_line(*WORDS, *OWN)
+    assert f"note: my_sign.py has changed since {first.name} was trained" in out
+    assert "already finished" not in out
+    assert "already finished" in command_line(*WORDS, *OWN)[1]
+    assert len(folders()) == 2
+    sign("1.0")
+    _, out, _ = command_line(*WORDS, *OWN)
+    assert "already finished" in out
+    assert str(first) in out
+
+
+def test_repeats_of_two_codes_are_not_averaged(sign, command_line):
+    command_line(*WORDS, *OWN)
+    sign("-1.0")
+    status, _, err = command_line("-m", *WORDS, *OWN, "seed=0,1")
+    assert status == 0, err
+    groups = rank_runs(load_frame(Path("outputs")))
+    assert sorted(len(group) for group in groups) == [1, 2]
+    codes = [{run.content["code"]["my_sign"] for run in group.run} for group in groups]
+    assert [len(code) for code in codes] == [1, 1]
+    assert codes[0] != codes[1]
+
+
+def test_a_run_from_before_the_hashes_says_so(sign, command_line):
+    command_line(*WORDS, *OWN)
+    (folder,) = folders()
+    for name in ("config.yaml", "summary.json"):
+        text = (folder / name).read_text()
+        if name == "config.yaml":
+            (folder / name).write_text(text.partition("code:")[0])
+        else:
+            (folder / name).unlink()
+    folder.rename(folder.with_name("seed0-00000000"))
+    _, out, _ = command_line(*WORDS, *OWN)
+    assert "seed0-00000000 does not say which code it was trained with" in out
+
+
+def test_a_changed_run_is_not_resumed(sign, command_line):
+    command_line(*WORDS, *OWN)
+    (folder,) = folders()
+    sign("-1.0")
+    status, out, _ = command_line(f"resume={folder}")
+    assert status == 0
+    assert "my_sign.py has changed" in out
+    for words in (["overwrite=true"], []):
+        if not words:
+            (folder / "summary.json").unlink()
+        status, _, err = command_line(f"resume={folder}", *words)
+        assert status == 2
+        assert "resume: my_sign.py has changed" in err
+    sign("1.0")
+    assert command_line(f"resume={folder}")[0] == 0
+
+
+def test_a_network_of_changed_code_is_loaded_with_a_warning(sign, command_line, evaluated):
+    command_line(*WORDS, *OWN)
+    (folder,) = folders()
+    sys.path.append(str(Path.cwd()))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        dml.load(folder)
+        dml.export(folder, "exported")
+    sign("-1.0")
+    for use in (dml.load, lambda run: dml.export(run, "again"), lambda run: dml.load("exported")):
+        with pytest.warns(UserWarning, match=r"my_sign\.py has changed since"):
+            use(folder)
+    Path("my_sign.py").unlink()
+    Path("my_loss.py").unlink()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        dml.load("exported")
+
+
+def test_evaluate_says_that_the_code_has_changed(sign, command_line, evaluated, capfd):
+    command_line(*WORDS, *OWN)
+    (folder,) = folders()
+    evaluated(f"run={folder}", given=["run"])
+    assert "has changed" not in capfd.readouterr().out
+    sign("-1.0")
+    evaluated(f"run={folder}", given=["run"])
+    assert "note: my_sign.py has changed" in capfd.readouterr().out
+
+
+def test_in_python_too(sign, capfd):
+    sys.path.append(str(Path.cwd()))
+    first = dml.train([*WORDS, *OWN])
+    sign("-1.0")
+    second = dml.train([*WORDS, *OWN])
+    assert first["folder"] != second["folder"]
+    assert first["metrics"] != second["metrics"]
+    assert "note: my_sign.py has changed" in capfd.readouterr().out
+    assert read_run(Path(second["folder"])).options["code.my_loss"]
