@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 import numpy as np
 import pandas as pd
 
+from dml.core.class_labels import check_names
 from dml.core.errors import UserError, first_line
 from dml.data.folder_names import (
     OTHER_FORMATS,
@@ -27,7 +28,6 @@ from dml.data.folder_names import (
 )
 from dml.data.image_index import TESTED, ImageIndex
 from dml.data.published_dataset import find_missing
-from dml.retrieval.class_labels import check_names
 
 SUFFIXES = (
     *(".jpg", ".jpeg", ".jfif", ".png", ".bmp", ".gif"),

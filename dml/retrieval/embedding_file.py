@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dml.core.atomic_io import replace_file
+from dml.core.class_labels import ADVICE, check_class_labels
 from dml.core.errors import UserError, first_line
 from dml.core.npz_files import map_array
-from dml.retrieval.class_labels import ADVICE, check_class_labels
 
 PARQUET = ".parquet"
 SMALL = ("paths", "labels", "splits", "made_by")  # read at once

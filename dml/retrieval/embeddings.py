@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from dml.core.atomic_io import replace_file
+from dml.core.class_labels import ADVICE, number_classes
 from dml.core.errors import UserError, first_line
-from dml.retrieval.class_labels import ADVICE, number_classes
 from dml.retrieval.metrics import concatenate, mean_average_precision, retrieval_metrics
 
 ARRAYS = ("embeddings", "labels", "gallery_embeddings", "gallery_labels", "self_index")

@@ -7,10 +7,10 @@ import pytest
 import torch
 from PIL import Image
 
+from dml.core.class_labels import check_class_labels, check_names, number_classes
 from dml.core.errors import UserError
 from dml.data.folder import read_folder
 from dml.retrieval import mean_average_precision, retrieval_metrics
-from dml.retrieval.class_labels import check_class_labels, check_names, number_classes
 
 ODD = 2**53 + 1  # as float64, it is 2**53
 
