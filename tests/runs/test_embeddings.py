@@ -11,10 +11,10 @@ from dml.retrieval import embeddings
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"features": np.eye(2), "labels": np.arange(2)}, "embeddings is not a file"),
+        ({"features": np.eye(2), "labels": np.arange(2)}, "has no array embeddings"),
         ({"embeddings": np.eye(2), "labels": np.arange(3)}, r"must have shape \(2,\)"),
         ({"embeddings": np.arange(4), "labels": np.arange(4)}, "must be a floating-point matrix"),
-        ({"embeddings": np.array([{}]), "labels": np.arange(1)}, "cannot be read .*no arrays of"),
+        ({"embeddings": np.array([{}]), "labels": np.arange(1)}, "embeddings holds Python objects"),
         ({"embeddings": np.eye(2) * np.nan, "labels": np.zeros(2, int)}, "NaN"),
         ({"embeddings": np.eye(2), "labels": np.arange(2)}, "no query has a relevant item"),
         (

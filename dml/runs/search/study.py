@@ -90,10 +90,13 @@ class Study:
         with self._lock_numbering():
             trials, c = self.optuna_study.trials, self.config
             for trial in trials:
-                if not trial.state.is_finished():
-                    with suppress(Busy):
-                        self._lock_trial(trial.number)
-                        return trial
+                if trial.state.is_finished() or not self._try_lock_trial(trial.number):
+                    continue
+                # Its process may have finished it between the two looks.
+                current = self.storage.get_trial(trial._trial_id)
+                if not current.state.is_finished():
+                    return current
+                self.release()
             if len(trials) >= c.trials:
                 return None
             params = propose(len(trials), self.space, trials, c.sampler, c.startup, self.seed)
@@ -207,6 +210,13 @@ class Study:
             single = len(self.space) == 1 or kind == "contour"
             figure.set_layout_engine("tight" if single else "constrained")
             save(figure, self.folder.figures / f"search_{kind}.png")
+
+    def _try_lock_trial(self, number: int) -> bool:
+        """Locks the folder of a trial unless another worker has it; returns whether it did."""
+        with suppress(Busy):
+            self._lock_trial(number)
+            return True
+        return False
 
     def _lock_trial(self, number: int) -> None:
         """Locks the folder of a trial; Busy if another worker has it."""

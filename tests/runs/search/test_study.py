@@ -2,6 +2,7 @@ import time
 
 import optuna
 import pytest
+from optuna.trial import TrialState
 
 from dml.config.schema import SearchConfig
 from dml.core.fault_injection import fault_point
@@ -34,6 +35,17 @@ def test_a_released_trial_is_continued_at_once(study):
     study.release()
     again = study.claim_trial()
     assert (again._trial_id, again.params) == (first._trial_id, first.params)
+
+
+def test_a_trial_that_ends_between_two_looks_is_not_claimed_again(study, monkeypatch):
+    """Its lock is free then, but a list of trials from before shows it as unfinished."""
+    first = study.claim_trial()
+    before = study.optuna_study.trials
+    study.finish(first, TrialState.COMPLETE, 0.5)
+    monkeypatch.setattr(type(study.optuna_study), "trials", before)
+    second = study.claim_trial()
+    assert second._trial_id != first._trial_id
+    assert study.storage.get_trial(first._trial_id).value == 0.5
 
 
 def test_a_line_of_the_journal_that_was_cut_short_is_removed(tmp_path):
