@@ -13,6 +13,7 @@ from uuid import uuid4
 
 from dml.core.errors import UserError
 from dml.core.fault_injection import fault_point
+from dml.core.locks import check_held
 
 
 @contextmanager
@@ -23,9 +24,11 @@ def replace_file(path: str | Path) -> Iterator[Path]:
     killed process leaves a `.partial` file, which is ignored.
 
     Raises:
+        UserError: the folder of a lock of this process was deleted meanwhile.
         OSError: the file cannot be written; it names the file, also for errors of `fsync`.
     """
     path = Path(path)
+    check_held(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{uuid4().hex[:8]}.partial")
     try:

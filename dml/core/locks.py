@@ -19,6 +19,7 @@ from filelock import FileLock, Timeout
 from dml.core.errors import UserError
 
 log = logging.getLogger(__name__)
+_held: dict[Path, int] = {}  # locks of this process, and the inodes of their files
 
 
 class Busy(UserError):
@@ -101,13 +102,37 @@ def find_held(folder: Path) -> Path | None:
     return next(filter(is_locked, folder.rglob("*.lock")), None)
 
 
+def check_held(path: Path) -> None:
+    """Checks the locks of this process in the folders above a file that it is about to write.
+
+    Raises:
+        UserError: one is gone, as it is with its folder: what was saved before is lost, and writing
+            on would make a folder that looks like a run.
+    """
+    parents = path.absolute().parents
+    for lock, inode in [*_held.items()]:
+        if lock.parent not in parents:
+            continue
+        try:
+            is_same = lock.stat().st_ino == inode
+        except OSError:
+            is_same = False
+        if not is_same:
+            raise UserError(
+                f"outputs: {lock.parent} was deleted, moved or replaced while this process wrote "
+                f"to it; start the command again"
+            )
+
+
 @contextmanager
 def _named(lock: FileLock, path: Path) -> Iterator[None]:
     """Writes the name of this process into the file while the lock is held; then releases it."""
     try:
         path.write_text(f"process {os.getpid()} on {socket.gethostname()}\n", encoding="utf-8")
+        _held[path.absolute()] = path.stat().st_ino
         yield
     finally:
+        _held.pop(path.absolute(), None)
         with suppress(OSError):  # the folder may be gone
             path.write_text("", encoding="utf-8")
         lock.release()

@@ -84,6 +84,32 @@ def only_line(status, err):
     return line
 
 
+def delete(outputs):
+    shutil.rmtree(outputs)
+
+
+def move(outputs):
+    outputs.rename(outputs.with_name("moved"))
+
+
+def replace(outputs):
+    kept = outputs.with_name("kept")
+    shutil.copytree(outputs, kept)
+    shutil.rmtree(outputs)
+    kept.rename(outputs)
+
+
+@pytest.mark.parametrize("act", [delete, move, replace])
+def test_a_folder_that_is_gone_during_training(command_line, after_step, tmp_path, act):
+    outputs = tmp_path / "outputs"
+    after_step(9, lambda: act(outputs))
+    status, _, err = command_line(*DIGITS, f"outputs={outputs}")
+    assert "was deleted, moved or replaced" in only_line(status, err)
+    if act is not replace:
+        assert not outputs.exists()  # nothing half made
+    assert not list(tmp_path.rglob("summary.json"))
+
+
 @pytest.mark.parametrize(
     ("harm", "workers"), [(Path.unlink, 0), (truncate, 2)], ids=["vanished", "corrupt"]
 )
