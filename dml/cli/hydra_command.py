@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import itertools
 import os
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from dml.cli.error_lines import print_error, report_errors, status_of
@@ -17,7 +20,7 @@ from dml.core.errors import ConfigError, first_line
 from dml.core.exit_status import ExitStatus
 from dml.core.installation import CONFIGS, shell_command
 from dml.core.launcher import export_submitit_ranks, read_sweep_size
-from dml.core.locks import Busy
+from dml.core.locks import Busy, is_locked
 from dml.core.secrets import mask_text
 
 TEST_SCORES = (
@@ -25,6 +28,7 @@ TEST_SCORES = (
     "holdout have validation classes"
 )
 NAMED_JOBS = 3  # per reason of failure
+POLL_SECONDS = 5.0  # between two looks at a run of another process
 GRID_SWEEPERS = (
     "hydra_plugins.dml_grids.GridSweeper",
     "hydra._internal.core_plugins.basic_sweeper.BasicSweeper",
@@ -90,6 +94,7 @@ def command(
         if not problems and not isinstance(problem, rejections):
             raise
         raise ConfigError(problems or [first_line(problem.__cause__ or problem)]) from problem
+    jobs.run_waiting()
     if conclude is not None:
         conclude([value for value in jobs.values if value is not None])
     jobs.print_failures()
@@ -109,6 +114,27 @@ def _find_resumed() -> str:
     return folders[0] if folders else ""
 
 
+@dataclass(frozen=True)
+class _Waiting:
+    """A run that another process trains.
+
+    Attributes:
+        cfg: its composed config.
+        hydra: Hydra's config of its job.
+        lock: of its folder.
+    """
+
+    cfg: Any
+    hydra: Any
+    lock: Path
+
+    def wait(self) -> None:
+        """Waits until no process holds the lock."""
+        time.sleep(POLL_SECONDS)  # also where another machine's lock cannot be seen
+        while is_locked(self.lock):
+            time.sleep(POLL_SECONDS)
+
+
 @dataclass
 class _Jobs:
     """The jobs of a command, started by Hydra one after another.
@@ -119,6 +145,7 @@ class _Jobs:
         overrides: overrides of every job so far.
         failures: overrides and error of every failed job.
         values: that the jobs returned.
+        waiting: runs that other processes trained when their turn came.
         process: id of the composing process; some launchers run jobs in other processes.
     """
 
@@ -127,16 +154,37 @@ class _Jobs:
     overrides: list[list[str]] = field(default_factory=list)
     failures: list[tuple[list[str], Exception]] = field(default_factory=list)
     values: list[Any] = field(default_factory=list)
+    waiting: list[_Waiting] = field(default_factory=list)
     process: int = field(default_factory=os.getpid)
 
     def run(self, cfg: Any) -> Any:
         """Runs one job; returns its score to a sweeper that maximizes it, else its value.
 
         An error is printed and kept, so that the next job can start. A run of a grid that another
-        process is training is left to that process.
+        process is training is looked at again when the others have ended (`run_waiting`), or, in a
+        process of a launcher, once it is free.
         """
         overrides = typed_overrides()
         self.overrides.append(overrides)
+        return self._run(cfg, overrides)
+
+    def run_waiting(self) -> None:
+        """Runs the jobs that waited, each once no other process trains it.
+
+        Finished ones are read; those that their process has left are trained here.
+        """
+        from hydra.core.hydra_config import HydraConfig
+
+        if self.waiting:
+            print(f"waiting for runs of other processes: {len(self.waiting)}", flush=True)
+        while self.waiting:
+            job = self.waiting.pop(0)
+            job.wait()
+            HydraConfig.instance().cfg = job.hydra
+            self._run(job.cfg, typed_overrides())
+
+    def _run(self, cfg: Any, overrides: list[str]) -> Any:
+        composed = copy.deepcopy(cfg)
         try:
             export_submitit_ranks()
             cfg = apply_params(cfg, self.params, overrides)
@@ -145,9 +193,9 @@ class _Jobs:
             score, value = self.job(cfg)
             self.values.append(value)
         except Exception as error:
-            if isinstance(error, Busy) and read_sweep_size() > 1 and not _is_maximized():
-                print(f"note: {error.holder} trains this run")
-                return None
+            in_sweep = read_sweep_size() > 1 or len(self.overrides) > 1  # the first ends with it
+            if isinstance(error, Busy) and in_sweep and not _is_maximized():
+                return self._wait_for(error, composed, overrides)
             print_error(error)
             if os.getpid() != self.process:  # the sweeper returns it (`GridEnded`)
                 raise
@@ -161,6 +209,19 @@ class _Jobs:
         if score is not None and cfg.protocol.selected_on == "test":
             print(f"note: {TEST_SCORES}")
         return score
+
+    def _wait_for(self, busy: Busy, cfg: Any, overrides: list[str]) -> Any:
+        """Keeps a run of another process for the end; a process of a launcher waits at once."""
+        from hydra.core.hydra_config import HydraConfig
+
+        job = _Waiting(cfg, HydraConfig.instance().cfg, busy.path)
+        if os.getpid() == self.process:
+            print(f"note: {busy.holder} trains this run; it is looked at again at the end")
+            self.waiting.append(job)
+            return None
+        print(f"note: {busy.holder} trains this run; waiting for it", flush=True)
+        job.wait()
+        return self._run(cfg, overrides)
 
     def print_failures(self) -> None:
         """Prints the failed jobs of a multirun by reason, named by the overrides that differ."""

@@ -3,6 +3,7 @@
 import os
 import pickle
 import re
+import signal
 import sys
 import time
 import types
@@ -19,6 +20,7 @@ from dml.core.launcher import sweep_name
 from tests.conftest import TINY
 from tests.forked import context
 from tests.system.conftest import DIGITS
+from tests.system.finished_runs import start
 
 
 class Climber(Sweeper):
@@ -142,14 +144,23 @@ def test_slurm_is_asked_for_where_there_is_none(monkeypatch, command_line, tmp_p
     assert re.fullmatch(r"error: hydra/launcher: this machine has no Slurm \(srun\); .*\n", err)
 
 
-def test_a_run_of_another_process_is_left_to_it(command_line, prepared, tmp_path):
-    _, folder = prepared("seed=0", "protocol.epochs=1")
+@pytest.mark.parametrize("dies", [False, True], ids=["ends", "is-killed"])
+def test_a_run_of_another_process_is_looked_at_again(
+    command_line, prepared, tmp_path, monkeypatch, dies
+):
+    """It trains the run to its end, or leaves it: no run is missing then."""
+    monkeypatch.setattr(hydra_command, "POLL_SECONDS", 0.1)
+    cfg, folder = prepared("seed=0", "protocol.epochs=1")
     locked = context().Event()
 
-    def hold():
+    def hold():  # until the other run is finished
         with folder.locked():
             locked.set()
-            time.sleep(60)
+            while not list(folder.path.parent.glob("seed1-*/summary.json")):
+                time.sleep(0.1)
+            if dies:
+                os.kill(os.getpid(), signal.SIGKILL)
+        start(cfg)
 
     owner = context().Process(target=hold)
     owner.start()
@@ -158,9 +169,8 @@ def test_a_run_of_another_process_is_left_to_it(command_line, prepared, tmp_path
         words = (*DIGITS, "protocol.epochs=1", "seed=0,1", f"outputs={tmp_path / 'outputs'}")
         status, out, err = command_line("-m", f"hydra.sweep.dir={tmp_path}/sweep", *words)
     finally:
-        owner.kill()
-        owner.join()
+        owner.join(60)
     assert status == 0, err
     assert f"note: process {owner.pid} on " in out
-    assert len(list(folder.path.parent.glob("seed1-*/summary.json"))) == 1
-    assert not folder.summary.exists()
+    assert "waiting for runs of other processes: 1" in out
+    assert len(list(folder.path.parent.glob("seed*/summary.json"))) == 2
