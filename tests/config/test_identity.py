@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 from omegaconf import OmegaConf
 
@@ -51,3 +53,19 @@ def test_a_stored_config_without_added_options_has_their_defaults(composed):
     config = flatten(check(cfg, Config).model_dump())
     assert {name: config[name] for name in ADDED} == ADDED
     assert digest(cfg) == digest(composed())
+
+
+NAMES = Path(__file__).with_name("identity_names.txt")
+KINDS = {
+    "a run": (),
+    "a search": ("search=bayes", "protocol=mlrc"),
+    "own images": ("data=folder",),
+}
+
+
+def test_the_names_that_decide_a_result_are_those_of_the_list(composed):
+    """A name that is lost would let two different runs share a folder."""
+    found = []
+    for kind, words in KINDS.items():
+        found += [f"{kind}: {name}" for name in identity(composed(*words))]
+    assert found == NAMES.read_text().splitlines()

@@ -141,3 +141,15 @@ def test_images_without_another_of_their_class_are_refused_before_training():
     with pytest.raises(UserError, match="no image of 'probe' for test"):
         protocol.create_jobs("published", 1, index_of(4, per_class=1))
     assert protocol.create_jobs("published", 1, index_of(4, query=True))
+
+
+def test_queries_search_in_the_gallery():
+    """One query and three items of the gallery a class: neither may take the other's place."""
+    labels = np.repeat(np.arange(4), 4)
+    roles = np.where(labels < 2, "train", "gallery").astype(object)
+    roles[[8, 12]] = "query"
+    index = ImageIndex("probe", np.zeros((16, 4, 4, 3), np.uint8), labels, roles.astype(str))
+    (job,) = protocol.create_jobs("published", 1, index)
+    for test in (job.test, protocol.protocol_test("published", index)):
+        assert test.query.rows.tolist() == [8, 12]
+        assert test.gallery.rows.tolist() == [9, 10, 11, 13, 14, 15]

@@ -12,6 +12,7 @@ from dml.models.embedder import NORMALIZERS
 from dml.runs import embeddings
 from dml.runs.embeddings import Evaluator
 from dml.runs.job import translate_resource_errors
+from dml.training.stopping import Stopping
 from tests.runs.small_runs import rows
 
 
@@ -144,3 +145,20 @@ def test_steps_of_an_empty_loss_are_counted(run_tiny, steps, capsys):
 def test_other_histories_have_no_column_of_empty_steps(run_tiny):
     _, folder = run_tiny("protocol.epochs=1", "protocol.steps_per_epoch=1")
     assert "empty_steps" not in (folder / "history.csv").read_text()
+
+
+HOLDOUT = ("protocol=holdout", "loss=contrastive", "protocol.epochs=6")
+
+
+def test_the_best_weights_are_tested_and_not_the_last(run_tiny, evaluated, monkeypatch):
+    monkeypatch.setattr(Stopping, "is_better", lambda self, score: self.best_step == 0)
+    summary, folder = run_tiny(*HOLDOUT)
+    _, first, *_, final = (float(row["epoch"]) for row in rows(folder))
+    assert summary["best_epoch"] == [first]
+    best = evaluated(f"run={folder}")["metrics"]
+    for name in ("map_at_r", "precision_at_1"):
+        assert summary["metrics"][name]["mean"] == pytest.approx(best[name], abs=1e-9)
+    monkeypatch.setattr(Stopping, "is_better", lambda self, score: True)
+    last, _ = run_tiny(*HOLDOUT, "overwrite=true")
+    assert last["best_epoch"] == [final]
+    assert last["metrics"] != summary["metrics"]  # a test of the last weights would be seen

@@ -33,6 +33,27 @@ def test_killed_at_a_fault_point_and_continued(prepared, undisturbed, point, wor
     assert results_of(folder) == undisturbed
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("method=metrix", "loss=contrastive"),
+        ("method=mochi", "loss=contrastive"),
+        ("method=imix", "loss=contrastive"),
+        ("method=proxy_synthesis", "loss=proxy_anchor"),
+        ("method=xbm", "loss=contrastive"),
+        ("method=ccp", "loss=c1"),
+    ],
+    ids=lambda words: words[0].partition("=")[2],
+)
+def test_a_method_that_draws_continues_with_the_same_numbers(prepared, words):
+    calm, undisturbed = prepared(*words, name="calm")
+    start(calm)
+    cfg, folder = prepared(*words)
+    assert die_at("after_step:10", start, cfg) == KILLED
+    start(cfg)
+    assert results_of(folder) == results_of(undisturbed)
+
+
 class TestResumeFromTheFolder:
     """`train.py resume=<folder>`: a run killed in its third epoch continues from its own config."""
 

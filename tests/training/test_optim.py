@@ -34,6 +34,24 @@ def test_each_parameter_in_its_group():
     assert [group["name"] for group in groups(net, nn.Identity())] == ["backbone", "head"]
 
 
+def test_batch_norm_is_a_group_if_it_is_named():
+    net, method = Net(), nn.Linear(2, 5)
+    net.backbone = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.LayerNorm(4))
+    net.head = nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 2))
+    layers = net.backbone[1], net.head[0]
+    found = {
+        group["name"]: group
+        for group in groups(net, method, groups={"batch_norm": {"weight_decay": 0.0}})
+    }
+    assert [*found] == ["backbone", "batch_norm", "head", "loss"]
+    affine = {id(parameter) for layer in layers for parameter in layer.parameters()}
+    assert {id(parameter) for parameter in found["batch_norm"]["params"]} == affine
+    assert [group["weight_decay"] for group in found.values()] == [0.01, 0.0, 0.01, 0.01]
+    assert sum(len(group["params"]) for group in found.values()) == 4 + 4 + 2 + 2
+    without = {group["name"]: group for group in groups(net, method)}
+    assert [len(group["params"]) for group in without.values()] == [6, 4, 2]
+
+
 def test_a_loss_without_learning_rate_is_refused():
     with pytest.raises(UserError, match=r"optim\.loss_lr"):
         groups(Net(), nn.Linear(2, 5), loss_lr_ratio=None)

@@ -1,3 +1,7 @@
+import copy
+import random
+
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -26,10 +30,18 @@ class Pull(nn.Module):
 
 @pytest.fixture
 def make(tmp_path):
-    def build(scores=lambda: {"map_at_r": 0.5}, scheduler=None, patience=None, **options):
+    def build(
+        scores=lambda: {"map_at_r": 0.5},
+        scheduler=None,
+        patience=None,
+        loss=Pull,
+        sgd=None,
+        **options,
+    ):
         torch.manual_seed(0)
-        embedder, method = Embedder(SmallCNN(width=2), 3), Plain(Pull())
-        optimizer = torch.optim.SGD(parameter_groups(embedder, method, lr=0.1, loss_lr=0.1))
+        embedder, method = Embedder(SmallCNN(width=2), 3), Plain(loss())
+        groups = parameter_groups(embedder, method, lr=0.1, loss_lr=0.1)
+        optimizer = torch.optim.SGD(groups, **(sgd or {}))
         values = {"epochs": 3, "steps_per_epoch": 2, "evaluate_every": 2, **options}
         batch = (torch.randn(4, 3, 8, 8), torch.arange(4))
         config, rows = TrainConfig(**values), []
@@ -147,3 +159,127 @@ def test_a_plateau_halves_the_rate_once_an_evaluation(make):
     # The best of step 1 stays unbeaten at 2 and 3: halved for step 4. The best of step 5 stays
     # unbeaten at 6 and 7: not below min_lr for step 8.
     assert rates == pytest.approx([0.1, 0.1, 0.1, 0.05, 0.05, 0.05, 0.05, 0.03])
+
+
+def test_warm_up_ends_with_its_last_step(make):
+    trainer = make(warmup_epochs=2, epochs=3, steps_per_epoch=2, evaluate_every=1)
+    before, frozen = backbone(trainer).clone(), {}
+    trainer.callbacks.on_step = lambda step, values: frozen.update(
+        {step: torch.equal(backbone(trainer), before)}
+    )
+    trainer.fit()
+    assert frozen == {1: True, 2: True, 3: True, 4: True, 5: False, 6: False}
+
+
+class NoisyPull(Pull):
+    """Draws from every global generator."""
+
+    def forward(self, embeddings, labels, indices_tuple=None):
+        noise = torch.randn(()) + float(np.random.rand()) + random.random()
+        return super().forward(embeddings, labels) * noise
+
+
+class Stopped(BaseException):
+    pass
+
+
+STOP = 3  # of six steps, within an epoch and between two evaluations
+
+
+@pytest.fixture
+def make_noisy(make):
+    """A training that depends on every part of its state."""
+
+    def build(seed=0):
+        def halve(optimizer):
+            return torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+
+        def scores():  # of the weights: the last evaluation may be the best, or not
+            return {"map_at_r": float(backbone(trainer).sin().mean()) + 0.1}
+
+        sgd = {"momentum": 0.9}
+        trainer = make(scores, halve, loss=NoisyPull, sgd=sgd)
+        torch.manual_seed(seed)
+        random.seed(seed)
+        np.random.seed(seed)
+        if seed:
+            with torch.no_grad():
+                for parameter in trainer.state.embedder.parameters():
+                    parameter.add_(0.1)
+        return trainer
+
+    return build
+
+
+def flat(state, path=""):
+    """Name → value of nested mappings and sequences."""
+    if isinstance(state, dict | list | tuple) and state:
+        pairs = state.items() if isinstance(state, dict) else enumerate(state)
+        return {k: v for key, value in pairs for k, v in flat(value, f"{path}/{key}").items()}
+    return {path: state}
+
+
+def is_equal(first, second):
+    return torch.equal(first, second) if isinstance(first, torch.Tensor) else first == second
+
+
+def differing(first, second):
+    """The parts of two states that are not equal; times never are."""
+    first, second = flat(first), flat(second)
+    names = first.keys() ^ second.keys()
+    for name in first.keys() & second.keys():
+        if not is_equal(first[name], second[name]):
+            names |= {name}
+    return {name.split("/")[1] for name in names} - {"seconds"}
+
+
+def stop_at(trainer, step):
+    """Trains to a step, and returns the state there."""
+    states = []
+
+    def note(now, values):
+        if now == step:
+            states.append(copy.deepcopy(trainer.state_dict()))
+            raise Stopped
+
+    trainer.callbacks.on_step = note
+    with pytest.raises(Stopped):
+        trainer.fit()
+    return states[0]
+
+
+def test_a_loaded_state_is_the_saved_one(make_noisy):
+    state = stop_at(make_noisy(), STOP)
+    other = make_noisy(seed=1)
+    before = copy.deepcopy(other.state_dict())
+    other.load_state_dict(copy.deepcopy(state))
+    assert differing(state, other.state_dict()) == set()
+    assert other.seconds == state["seconds"]
+    assert differing(state, before) == {*PARTS}
+
+
+PARTS = ("step", "rows", "first_metrics", "sums", "since", "embedder", "method", "optimizer",
+         "scheduler", "stopping", "random")  # fmt: skip
+
+
+def finish_from(trainer, state):
+    """The final state of a training that continues from a state, and its rows."""
+    trainer.load_state_dict(state)
+    trainer.fit()
+    final = copy.deepcopy(trainer.state_dict())
+    return final, trainer.logged
+
+
+@pytest.mark.parametrize("lost", [None, *PARTS])
+def test_every_part_of_a_state_is_needed(make_noisy, lost):
+    """A continued training is an undisturbed one, and is not if a part had been left out."""
+    undisturbed = make_noisy()
+    undisturbed.fit()
+    state = stop_at(make_noisy(), STOP)
+    other = make_noisy(seed=1)
+    if lost is not None:
+        state[lost] = copy.deepcopy(other.state_dict()[lost])
+    final, rows = finish_from(other, state)
+    differs = bool(differing(final, undisturbed.state_dict()))
+    differs = differs or rows != undisturbed.logged[-len(rows) :]
+    assert differs == (lost is not None)
