@@ -36,13 +36,22 @@ def view() -> Subset:
     return index.subset("train")
 
 
-def train(view: Subset, start: int, stop: int, workers: int = 0, **ranks: int) -> list[Tensor]:
+def train(
+    view: Subset, start: int, stop: int, workers: int = 0, seed: int = 1, **ranks: int
+) -> list[Tensor]:
     transform = train_transform("random_resized_crop", 6)
     options = LoaderOptions(TO_INPUT, CPU, workers, **ranks)
     schedule = RandomBatches(view.labels, 8, seed=1)
-    batches = train_batches(view, transform, options, schedule, seed=1, start=start, stop=stop)
+    batches = train_batches(view, transform, options, schedule, seed=seed, start=start, stop=stop)
     assert len(batches) == stop - start
     return [images for images, _ in batches]
+
+
+def test_augmentations_follow_the_seed(view: Subset):
+    """The images of a step are those of its schedule; only their crops differ."""
+    first, same, other = (train(view, 0, 2, seed=seed) for seed in (1, 1, 2))
+    assert all(map(torch.equal, first, same))
+    assert not any(map(torch.equal, first, other))
 
 
 @pytest.mark.parametrize("workers", [0, 2])

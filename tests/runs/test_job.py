@@ -1,4 +1,5 @@
 import csv
+import itertools
 import math
 from collections import Counter
 from functools import wraps
@@ -6,14 +7,16 @@ from functools import wraps
 import pytest
 import torch
 
+from dml.config.check import check
+from dml.config.schema import Config
 from dml.core.errors import RunStopped, UserError
 from dml.losses import MeanFieldContrastiveLoss
 from dml.models.embedder import NORMALIZERS
 from dml.runs import embeddings
 from dml.runs.embeddings import Evaluator
-from dml.runs.job import translate_resource_errors
+from dml.runs.job import JobRun, RunContext, translate_resource_errors
 from dml.training.stopping import Stopping
-from tests.runs.small_runs import rows
+from tests.runs.small_runs import SMALL, rows
 
 
 def test_loss_parameters_are_trained_and_saved(kept_states, run_tiny):
@@ -162,3 +165,21 @@ def test_the_best_weights_are_tested_and_not_the_last(run_tiny, evaluated, monke
     last, _ = run_tiny(*HOLDOUT, "overwrite=true")
     assert last["best_epoch"] == [final]
     assert last["metrics"] != summary["metrics"]  # a test of the last weights would be seen
+
+
+def test_weights_batches_and_augmentations_follow_seed_repeat_and_fold(composed, tmp_path):
+    """No two models of a run, and none of runs with other seeds, begin alike."""
+    begun = []
+    for seed in (0, 1):
+        words = (*SMALL, "protocol.repeats=2", "loss=proxy_anchor", f"seed={seed}")
+        cfg = composed(*words)
+        context = RunContext(cfg, check(cfg, Config))
+        for job in context.jobs:
+            model = JobRun(context, job, tmp_path)
+            weights = torch.cat([p.flatten() for p in model.embedder.parameters()])
+            proxies = torch.cat([p.flatten() for p in model.method.parameters()])
+            images, _ = next(iter(model.batches()))
+            begun.append((weights.detach(), proxies.detach(), images))
+    assert len(begun) == 2 * 2 * 4
+    for first, second in itertools.combinations(begun, 2):
+        assert not any(map(torch.equal, first, second))
