@@ -42,6 +42,10 @@ def test_words_that_exclude_each_other(command_line, tmp_path, words, problem):
     assert err.startswith(f"error: {problem}")
 
 
+@pytest.mark.promise(
+    "guides/sweep.md",
+    "a run of a sweep fails: the others run, and failures are listed at the end",
+)
 def test_a_failed_job_does_not_stop_the_others(command_line, tmp_path):
     status, out, err = command_line(
         "-m",

@@ -34,6 +34,7 @@ def test_runs_are_compared_by_name(outputs, capsys):
     assert "curves      outputs/comparisons/" in out
 
 
+@pytest.mark.promise("runs.md", "`rm` or `clean` is called: it asks first")
 def test_removal_asks(outputs, capsys, monkeypatch):
     assert main(["rm", "run2"]) == 1
     assert "--yes removes it without asking" in capsys.readouterr().err
@@ -71,6 +72,10 @@ def test_mistakes_are_one_line(outputs, capsys, words, message):
     assert err.count("\n") == 1
 
 
+@pytest.mark.promise(
+    "runs.md",
+    "`clean` removes files: what a run needs to continue, or to be loaded, stays",
+)
 def test_cleaning_keeps_what_a_run_needs(tmp_path):
     finished, stopped = write_stored_run(tmp_path), write_stored_run(tmp_path, None, seed=1)
     empty = write_stored_run(tmp_path, None, curve=(), seed=2)

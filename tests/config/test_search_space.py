@@ -68,6 +68,10 @@ def test_a_grid_is_of_the_options_with_choices(composed):
          "search.sampler: 'gpp' must be 'gp', 'tpe' or 'grid'; did you mean 'gp'?"),
     ],
 )  # fmt: skip
+@pytest.mark.promise(
+    "guides/search.md",
+    "a key of a range is misspelled: one line names the nearest one",
+)
 def test_an_invalid_search(composed, words, problem):
     chosen = {word.partition("=")[0] for word in words}
     defaults = ("protocol=mlrc", "loss=contrastive", "search=bayes")

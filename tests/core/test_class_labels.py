@@ -37,6 +37,10 @@ def numbers(first, second):
         (np.array(["1", "01"]), np.array(["1"]), ([1, 0], [1])),
     ],
 )
+@pytest.mark.promise(
+    "guides/evaluate_embeddings.md",
+    "labels of queries and gallery have two types: they are compared exactly, or refused",
+)
 def test_classes_of_two_types(first, second, expected):
     assert numbers(first, second) == [*map(list, expected)]
 
@@ -57,6 +61,10 @@ def test_classes_of_two_types(first, second, expected):
         (np.array([1 + 2j]), "complex128 cannot name classes"),
         (np.array(["2020-01-01"], "M8[D]"), "cannot name classes"),
     ],
+)
+@pytest.mark.promise(
+    "guides/evaluate_embeddings.md",
+    "a label is NaN or missing: the file is refused in one line",
 )
 def test_labels_that_name_no_class_are_refused(labels, message):
     with pytest.raises(ValueError, match=message) as refused:

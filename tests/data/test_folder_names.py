@@ -57,6 +57,10 @@ EXPECTED = {"a": "train", "b": "train", "c": "test", "d": "test"}
         ("trains", "tests"),
     ],
 )
+@pytest.mark.promise(
+    "guides/own_images.md",
+    "folders are splits in another spelling: they are read as splits",
+)
 def test_folders_that_are_splits_in_any_spelling_are_no_classes(tmp_path, train, test):
     root = tree(tmp_path, **{train: "ab", test: "cd"})
     assert roles_of(root) == EXPECTED
@@ -132,6 +136,10 @@ def test_classes_called_like_splits_stay_classes(tmp_path, names):
         ("test/a/1 val/b/1", "the splits are test, val; expected 'train' and 'test'"),
     ],
 )
+@pytest.mark.promise(
+    "guides/own_images.md",
+    "split folders hold no folders of classes: one line shows the layout",
+)
 def test_splits_in_another_layout_are_refused_in_a_line(tmp_path, names, message):
     touch(tmp_path, *(f"{name}.png" for name in names.split()))
     with pytest.raises(UserError, match=message) as caught:
@@ -154,6 +162,10 @@ SYSTEM = (
 
 
 @pytest.mark.parametrize("name", SYSTEM)
+@pytest.mark.promise(
+    "guides/own_images.md",
+    "a disk, an archive or a photo server has left folders: they are neither classes nor images",
+)
 def test_folders_of_systems_are_neither_classes_nor_images(tmp_path, name, caplog):
     tree(tmp_path, a="12", b="12")  # two folders in each class
     for parent in ("", "a/", "b/1/"):
@@ -171,6 +183,10 @@ def test_folders_of_systems_are_neither_classes_nor_images(tmp_path, name, caplo
     assert f"6 in {name}" in caplog.text  # of list_images
 
 
+@pytest.mark.promise(
+    "guides/own_images.md",
+    "files are left out: one line counts them by the reason",
+)
 def test_everything_that_is_left_out_is_counted_in_a_line(tmp_path):
     tree(tmp_path, train="ab", test="cd")
     touch(tmp_path, "train/a/._1.png", "train/a/Thumbs.db", "desktop.ini", "overview.jpg")

@@ -19,6 +19,11 @@ def index(tmp_path: Path) -> ImageIndex:
     return read_folder(class_folders(tmp_path / "birds", classes=4, per_class=3))
 
 
+@pytest.mark.promise(
+    "guides/own_images.md",
+    "images cannot be decoded: all of them are listed, a line each, with the option that leaves "
+    "them out",
+)
 def test_all_undecodable_images_are_listed_with_the_option_that_skips_them(index, tmp_path):
     for row in (2, 7):
         truncate(index.images[row])
@@ -126,6 +131,10 @@ def test_boxes_change_with_their_file(tmp_path):
     assert exclude_undecodable(index, False, tmp_path / "cache").content != first.content
 
 
+@pytest.mark.promise(
+    "guides/own_images.md",
+    "a picture is in two classes, byte for byte: a note names it",
+)
 def test_equal_pictures_of_two_classes_are_noted(tmp_path):
     root = raw_images(tmp_path / "raw")
     for name in ("c1/same", "c3/same", "c3/again"):
@@ -136,6 +145,7 @@ def test_equal_pictures_of_two_classes_are_noted(tmp_path):
     assert note.count("0.ppm and") == 3
 
 
+@pytest.mark.promise("guides/own_images.md", "images have transparent pixels: a note counts them")
 def test_transparent_images_are_counted(tmp_path):
     root = raw_images(tmp_path / "raw")
     for name, alpha in (("c0/a", 0), ("c1/b", 254), ("c2/opaque", 255)):

@@ -87,6 +87,10 @@ def test_an_option_of_embed_wins_over_the_network(trained, logos):
     assert np.ptp(black, axis=0).max() < 1e-6  # black shapes on black
 
 
+@pytest.mark.promise(
+    "guides/own_images.md",
+    "images change under equal names: the same command refuses to mix them with the earlier ones",
+)
 def test_images_whose_content_changed_are_other_images(trained, run_tiny, logos):
     folder, color = trained
     file = logos / "k1" / "5.png"

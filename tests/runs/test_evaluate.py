@@ -60,6 +60,11 @@ def test_query_and_gallery(evaluated, tmp_path):
     assert (tmp_path / "x.evaluation.json").exists()
 
 
+@pytest.mark.promise(
+    "guides/evaluate_embeddings.md",
+    "queries are in the gallery: `self_index` leaves each out of its own neighbors; without it, a "
+    "note says so",
+)
 def test_queries_that_are_in_the_gallery_get_a_note(evaluated, tmp_path, capsys):
     points, labels = np.arange(6.0)[:, None], np.array([0, 1, 1, 0, 0, 1])
     arrays = {"embeddings": points, "labels": labels, "gallery_embeddings": points}

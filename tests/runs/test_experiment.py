@@ -87,6 +87,10 @@ def test_only_batch_norm_sees_micro_batches(run_tiny, capsys, frozen):
     assert capsys.readouterr().out.count(note) == (not frozen)
 
 
+@pytest.mark.promise(
+    "guides/resume.md",
+    "a run is finished: the same command prints its result, and trains nothing",
+)
 def test_the_same_command_leaves_a_finished_run_unchanged(run_tiny, capsys):
     summary, folder = run_tiny()
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*.*")}
@@ -118,6 +122,10 @@ def test_training_helps_on_unseen_classes(composed, tmp_path, loss):
     assert summary["metrics"]["map_at_r"]["mean"] > summary["untrained"]["map_at_r"]["mean"]
 
 
+@pytest.mark.promise(
+    "guides/resume.md",
+    "the loss is not finite: the run ends with the step, and keeps the checkpoint before it",
+)
 def test_diverged_training_stops_with_its_step(run_tiny, monkeypatch):
     from dml.losses import MeanFieldContrastiveLoss
 
@@ -167,6 +175,7 @@ def test_the_history_has_a_loss_with_a_constant_without_it_too(run_tiny):
         ),
     ],
 )
+@pytest.mark.promise("guides/resume.md", "an option is wrong: no folder is made")
 def test_what_is_refused_leaves_no_folder(run_tiny, tmp_path, monkeypatch, words, message):
     """And downloads no weights, which are loaded later."""
     monkeypatch.chdir(tmp_path)

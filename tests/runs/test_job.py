@@ -133,6 +133,11 @@ class Empty(torch.nn.Module):
 
 
 @pytest.mark.parametrize("steps", [0, 1])
+@pytest.mark.promise(
+    "guides/resume.md",
+    "a loss returns 0 without a graph for a batch: the step is that of zero gradients, and the "
+    "history counts it",
+)
 def test_steps_of_an_empty_loss_are_counted(run_tiny, steps, capsys):
     words = ["loss=custom", f"loss._target_={__name__}.Empty", f"+loss.steps={steps}"]
     _, folder = run_tiny(*words, "protocol.epochs=2", "protocol.steps_per_epoch=3")

@@ -135,6 +135,10 @@ OTHER = {
 
 
 @pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.promise(
+    "guides/use_your_network.md",
+    "a network's code depends on the size of the image: its ONNX form is that of the run's images",
+)
 def test_onnx_has_the_scores_of_the_network(composed, tmp_path, name):
     runtime = pytest.importorskip("onnxruntime")
     words = [*NETWORKS[name], *OTHER.get(name, []), "embedder.size=16", "protocol.epochs=0"]

@@ -32,6 +32,10 @@ class RecordingTracker(Tracker):
 
 
 @pytest.mark.parametrize("kind", ["fork", pytest.param("spawn", marks=pytest.mark.soak)])
+@pytest.mark.promise(
+    "guides/cluster_and_several_gpus.md",
+    "models are trained in parallel: the results are those of one process",
+)
 def test_parallel_models_equal_serial_models(run_small, capfd, monkeypatch, kind):
     """Forked processes have imported torch; a run spawns them, because CUDA cannot be forked."""
     context = forked.context(kind)
@@ -53,6 +57,10 @@ def test_parallel_models_equal_serial_models(run_small, capfd, monkeypatch, kind
     assert "processes, this one included" not in capfd.readouterr().out
 
 
+@pytest.mark.promise(
+    "guides/cluster_and_several_gpus.md",
+    "the same command is started again: it takes part in the run",
+)
 def test_the_same_command_takes_part(run_small, composed, glyphs_root, tmp_path):
     """Two processes train one run; the first one is killed, and the second one takes its place."""
     alone = run_small("loss=contrastive", name="alone")
@@ -92,6 +100,10 @@ def slow_folds(cfg):
         start(cfg)
 
 
+@pytest.mark.promise(
+    "guides/cluster_and_several_gpus.md",
+    "a worker of `protocol.workers` fails: the run goes on without it",
+)
 def test_the_run_goes_on_without_a_worker_that_failed(run_small, monkeypatch, capfd):
     monkeypatch.setattr("multiprocessing.get_context", lambda _: forked.context())
     monkeypatch.setattr(experiment, "_take_part", fail)

@@ -37,6 +37,10 @@ def error_of(work):
 
 
 @pytest.mark.parametrize(("name", "damage"), CASES)
+@pytest.mark.promise(
+    "guides/resume.md",
+    "a checkpoint of an unfinished run is damaged: one line names it",
+)
 def test_a_killed_run_with_a_damaged_file(restored, undisturbed, name, damage):
     cfg, folder = restored("killed")
     DAMAGES[damage](folder.path / name)

@@ -100,6 +100,11 @@ def replace(outputs):
 
 
 @pytest.mark.parametrize("act", [delete, move, replace])
+@pytest.mark.promise(
+    "guides/resume.md",
+    "the run folder is deleted, moved or replaced: the run ends at its next save, and leaves "
+    "nothing half made",
+)
 def test_a_folder_that_is_gone_during_training(command_line, after_step, tmp_path, act):
     outputs = tmp_path / "outputs"
     after_step(9, lambda: act(outputs))
@@ -112,6 +117,11 @@ def test_a_folder_that_is_gone_during_training(command_line, after_step, tmp_pat
 
 @pytest.mark.parametrize(
     ("harm", "workers"), [(Path.unlink, 0), (truncate, 2)], ids=["vanished", "corrupt"]
+)
+@pytest.mark.promise(
+    "guides/resume.md",
+    "an image is lost or damaged during training: one line names it, and the same command "
+    "continues once it is restored",
 )
 def test_an_image_that_is_lost_during_training(
     command_line, after_step, assert_continues, photos, tmp_path, monkeypatch, harm, workers
@@ -135,6 +145,10 @@ def test_an_image_that_is_lost_during_training(
 
 
 @pytest.mark.parametrize("training", [True, False], ids=["in-training", "in-an-evaluation"])
+@pytest.mark.promise(
+    "guides/resume.md",
+    "a loading process is killed: one line says so, and the same command continues",
+)
 def test_a_killed_loading_process(
     command_line, after_step, assert_continues, tmp_path, monkeypatch, training
 ):
@@ -177,6 +191,7 @@ def too_much(*arguments, **options):
     ],
     ids=["GPU in a step", "GPU in an evaluation"],
 )
+@pytest.mark.promise("guides/resume.md", "memory is full: one line names the option that helps")
 def test_not_enough_memory(
     command_line, after_step, assert_continues, tmp_path, monkeypatch, where, what, expected
 ):
@@ -211,6 +226,10 @@ def full_disk(monkeypatch):
 
 @pytest.mark.parametrize(
     ("name", "number"), [("history.csv", 3), ("best.pt", 1), ("summary.json", 1)]
+)
+@pytest.mark.promise(
+    "guides/resume.md",
+    "the disk is full: one line names the file, and the same command continues",
 )
 def test_a_full_disk(
     command_line, assert_continues, full_disk, tmp_path, monkeypatch, name, number

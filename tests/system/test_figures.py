@@ -53,6 +53,11 @@ DRAWINGS = {
 
 
 @pytest.mark.parametrize("name", DRAWINGS)
+@pytest.mark.promise(
+    "guides/resume.md",
+    "the process dies while it draws: the result is stored already, and the same command leaves "
+    "the figures out",
+)
 def test_a_result_is_stored_before_figures(name, config, monkeypatch, tmp_path, capsys):
     start_and_die(config, monkeypatch, name)
     folder = only_run_folder(tmp_path)
@@ -83,6 +88,10 @@ def test_the_summary_is_stored_before_curves(config, monkeypatch, tmp_path, caps
     "name",
     [*DRAWINGS, "dml.runs.figures.run_figures.learning_curve", "dml.runs.experiment.draw_curves"],
 )
+@pytest.mark.promise(
+    "guides/resume.md",
+    "a figure cannot be drawn: a note says why, and the result stays",
+)
 def test_an_exception_of_a_figure_is_a_note(name, config, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(name, fail)
     assert start(config)["metrics"]
@@ -100,6 +109,10 @@ def test_curves_that_a_stop_left_are_drawn_by_the_same_command(config, monkeypat
     assert (folder.figures / "learning_curve.png").exists()
 
 
+@pytest.mark.promise(
+    "guides/resume.md",
+    "a stop interrupts the drawing: the same command draws the figures",
+)
 def test_pictures_that_a_stop_left_are_drawn_by_the_same_command(config, monkeypatch, tmp_path):
     stop_in(config, monkeypatch, "dml.runs.figures.run_figures.draw_maps")
     folder = only_run_folder(tmp_path)
@@ -115,6 +128,10 @@ MEASURES = ("alignment", "uniformity", "utilization", "nmi", "ami", "mrr_at_r",
 
 @pytest.mark.parametrize("size", [1, 8])
 @pytest.mark.parametrize("output", ["zeros", "equal", "one-hot"])
+@pytest.mark.promise(
+    "guides/resume.md",
+    "all embeddings are equal: the run keeps its scores, and has no map",
+)
 def test_a_collapsed_run_keeps_its_score(output, size, composed, tmp_path, monkeypatch, capsys):
     """Equal embeddings, with every measure and every picture."""
     import torch

@@ -25,6 +25,11 @@ POINTS = [
 
 
 @pytest.mark.parametrize(("point", "workers"), [*((point, 0) for point in POINTS), (POINTS[1], 2)])
+@pytest.mark.promise(
+    "guides/resume.md",
+    "a run is killed at any moment: the same command continues from the last checkpoint, and the "
+    "result is equal, bit for bit",
+)
 def test_killed_at_a_fault_point_and_continued(prepared, undisturbed, point, workers):
     cfg, folder = prepared(f"data.workers={workers}")
     assert die_at(point, start, cfg) == KILLED
@@ -44,6 +49,10 @@ def test_killed_at_a_fault_point_and_continued(prepared, undisturbed, point, wor
         ("method=ccp", "loss=c1"),
     ],
     ids=lambda words: words[0].partition("=")[2],
+)
+@pytest.mark.promise(
+    "guides/resume.md",
+    "a method draws random numbers: they continue where they stopped",
 )
 def test_a_method_that_draws_continues_with_the_same_numbers(prepared, words):
     calm, undisturbed = prepared(*words, name="calm")
@@ -75,6 +84,10 @@ class TestResumeFromTheFolder:
         with pytest.raises(UserError, match=rf"{option}=.* this run has {option}={value}"):
             resume(folder.path)
 
+    @pytest.mark.promise(
+        "guides/resume.md",
+        "`resume=` gets an option that changes the result: it is refused",
+    )
     def test_other_options_beside_it_are_refused(self, command_line, restored):
         _, folder = restored("killed")
         status, _, err = command_line(f"resume={folder.path}", "optim.lr=1")
@@ -82,6 +95,11 @@ class TestResumeFromTheFolder:
         assert "leave out optim.lr" in err
 
 
+@pytest.mark.promise(
+    "guides/resume.md",
+    "a second process starts the same run of one model: it ends with a line that names the first "
+    "one",
+)
 def test_two_processes_on_one_folder(prepared):
     cfg, folder = prepared("protocol.epochs=1")
     forked = multiprocessing.get_context("fork")
@@ -111,6 +129,11 @@ class TestStopped:
     @pytest.mark.parametrize(
         ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
     )
+    @pytest.mark.promise(
+        "guides/resume.md",
+        "Ctrl-C, SIGTERM or a closed terminal: the run saves after its step and stops, with the "
+        "exit status of the table",
+    )
     def test_by_a_signal(self, prepared, undisturbed, monkeypatch, number, status):
         forward, calls = Plain.forward, 0
 
@@ -136,6 +159,10 @@ class TestStopped:
         start(cfg)
         assert results_of(folder) == undisturbed
 
+    @pytest.mark.promise(
+        "guides/resume.md",
+        "the terminal of a command under `nohup` is closed: the run goes on",
+    )
     def test_not_by_a_closed_terminal_under_nohup(self, prepared, undisturbed, monkeypatch):
         forward = Plain.forward
 
@@ -153,6 +180,7 @@ class TestStopped:
             signal.signal(signal.SIGHUP, before)
         assert results_of(folder) == undisturbed
 
+    @pytest.mark.promise("guides/resume.md", "`max_minutes` is over: the run saves and stops")
     def test_by_the_time_limit(self, prepared, undisturbed):
         cfg, folder = prepared("max_minutes=1e-9")
         with pytest.raises(RunStopped) as stopped:

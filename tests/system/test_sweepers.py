@@ -125,6 +125,10 @@ def test_failures_and_values_of_other_processes_are_listed(
     assert err.endswith("2 of 3 runs failed:\n  seed=0: seed: 0 fails\n  seed=2: seed: 2 fails\n")
 
 
+@pytest.mark.promise(
+    "guides/sweep.md",
+    "a launcher loses a process: the command ends with one line",
+)
 def test_a_lost_process_is_one_line(monkeypatch, other_launcher, command_line, tmp_path):
     def lose(launcher, job_overrides, initial_job_idx):
         raise RuntimeError("job 7 has no output\nsee the log")
@@ -135,6 +139,10 @@ def test_a_lost_process_is_one_line(monkeypatch, other_launcher, command_line, t
     assert err == "error: hydra/launcher: job 7 has no output; the same command continues\n"
 
 
+@pytest.mark.promise(
+    "guides/cluster_and_several_gpus.md",
+    "there is no Slurm on this machine: one line says so",
+)
 def test_slurm_is_asked_for_where_there_is_none(monkeypatch, command_line, tmp_path):
     launcher = type("SlurmLauncher", (LAUNCHER,), {})
     monkeypatch.setattr(Plugins, "instantiate_launcher", lambda *_, **__: launcher())
@@ -145,6 +153,11 @@ def test_slurm_is_asked_for_where_there_is_none(monkeypatch, command_line, tmp_p
 
 
 @pytest.mark.parametrize("dies", [False, True], ids=["ends", "is-killed"])
+@pytest.mark.promise(
+    "guides/sweep.md",
+    "another process trains a run of the sweep: it is looked at again at the end, and trained if "
+    "it was left",
+)
 def test_a_run_of_another_process_is_looked_at_again(
     command_line, prepared, tmp_path, monkeypatch, dies
 ):

@@ -42,6 +42,7 @@ def test_curves_scores_and_pictures_are_read_back(run_tiny):
     assert set(combined.Tags()["images"]) == pictures != set()
 
 
+@pytest.mark.promise("guides/trackers.md", "TensorBoard is not installed: one line says so")
 def test_the_missing_package_is_one_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(UserError, match=r"^tracking: tensorboard is not installed; pip install"):

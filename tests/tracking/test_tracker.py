@@ -46,6 +46,10 @@ CALLS = {
 
 @pytest.mark.parametrize("broken", CALLS)
 @pytest.mark.parametrize("error", [OSError("disk full"), UserError("no space"), AssertionError()])
+@pytest.mark.promise(
+    "guides/trackers.md",
+    "a tracker raises an exception: a note says so, and the run goes on without it",
+)
 def test_a_failing_tracker_is_a_note(tmp_path, broken, error):
     calls, notes = [], []
 

@@ -4,6 +4,7 @@ import pytest
 
 
 @pytest.mark.parametrize("reason", ["there is no key", "API key must have 40+ characters"])
+@pytest.mark.promise("guides/trackers.md", "W&B has no key: one line says how to log in")
 def test_refused(command_line, service, tmp_path, monkeypatch, reason):
     def login(**options):
         if reason == "there is no key":

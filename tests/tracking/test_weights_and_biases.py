@@ -72,6 +72,7 @@ def test_one_model_is_one_run(prepared, service, capsys):
         ("wandb_finish:1", 0, 0),  # the run is finished, but not in W&B
     ],
 )
+@pytest.mark.promise("guides/trackers.md", "a run is killed and continued: W&B has every row once")
 def test_a_killed_run_continues_without_gap_or_repeat(prepared, service, point, lost, pictures):
     cfg, folder = prepared()
     assert die_at(point, start, cfg) != 0
@@ -154,6 +155,10 @@ def test_folds_are_runs_of_their_own(two_folds, service):
     assert [len(service.inits(name)) for name in ids] == [1, 1, 1]
 
 
+@pytest.mark.promise(
+    "guides/trackers.md",
+    "a trial of a search is sent again: W&B has it once, with its own options",
+)
 def test_trials_weights_and_results_are_sent_once(two_folds, service):
     info, history = two_folds
     tracker = WandbTracker(artifacts=True)

@@ -49,6 +49,10 @@ def folders() -> list[Path]:
     return sorted(Path("outputs").glob("*/*/seed*"), key=lambda path: path.stat().st_mtime)
 
 
+@pytest.mark.promise(
+    "guides/resume.md",
+    "own code was edited: the same command starts a run of its own, with a line that says why",
+)
 def test_an_edited_file_is_a_run_of_its_own(sign, command_line):
     status, out, _ = command_line(*WORDS, *OWN)
     assert status == 0
@@ -68,6 +72,11 @@ def test_an_edited_file_is_a_run_of_its_own(sign, command_line):
     assert str(first) in out
 
 
+@pytest.mark.promise(
+    "guides/sweep.md",
+    "a loss was edited between the runs: both codes are configurations of their own, and never "
+    "averaged",
+)
 def test_repeats_of_two_codes_are_not_averaged(sign, command_line):
     command_line(*WORDS, *OWN)
     sign("-1.0")
@@ -94,6 +103,10 @@ def test_a_run_from_before_the_hashes_says_so(sign, command_line):
     assert "seed0-00000000 does not say which code it was trained with" in out
 
 
+@pytest.mark.promise(
+    "guides/resume.md",
+    "`resume=` would continue an unfinished run with other code: it is refused",
+)
 def test_a_changed_run_is_not_resumed(sign, command_line):
     command_line(*WORDS, *OWN)
     (folder,) = folders()
@@ -111,6 +124,10 @@ def test_a_changed_run_is_not_resumed(sign, command_line):
     assert command_line(f"resume={folder}")[0] == 0
 
 
+@pytest.mark.promise(
+    "guides/use_your_network.md",
+    "own code of the network has changed since it was trained: it is loaded with a warning",
+)
 def test_a_network_of_changed_code_is_loaded_with_a_warning(sign, command_line, evaluated):
     command_line(*WORDS, *OWN)
     (folder,) = folders()

@@ -58,6 +58,7 @@ def test_unfinished_runs(tmp_path):
     ("lock", "state"),
     [("run.lock", State.RUNNING), ("search/trials/0003/run.lock", State.SEARCHING)],
 )
+@pytest.mark.promise("runs.md", "a process works in a folder: the run is listed as running")
 def test_a_run_at_work_holds_its_lock(tmp_path, lock, state):
     folder = write_stored_run(tmp_path, None)
     with try_lock(folder / lock):
@@ -106,6 +107,11 @@ BOMB = "a: &a [1, 1]\nb: &b [*a, *a]\nc: [*b, *b]\n"
         ("config.yaml", {"data": None}, "config is not of a run: data.name: "),
         ("config.yaml", {"seed": None}, "config is not of a run: seed: "),
     ],
+)
+@pytest.mark.promise(
+    "runs.md",
+    "a file of a run folder is damaged: the run is listed as damaged, with the file, and hides no "
+    "other",
 )
 def test_damaged_folders(tmp_path, file, content, problem):
     folder = write_stored_run(tmp_path, None if file == "config.yaml" else 0.5)

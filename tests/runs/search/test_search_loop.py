@@ -110,6 +110,11 @@ CHOICES = {
 @pytest.mark.pictures
 @pytest.mark.parametrize("sampler", ["grid", "tpe", "gp"])
 @pytest.mark.parametrize("kind", CHOICES)
+@pytest.mark.promise(
+    "guides/search.md",
+    "a picture of the search cannot be drawn: a note says so, and the best configuration is "
+    "trained",
+)
 def test_choices_of_any_type_are_searched(kind, sampler, prepared, capsys):
     """What Optuna cannot draw of them is a note."""
     name, choices = CHOICES[kind]
@@ -135,6 +140,11 @@ def test_choices_of_any_type_are_searched(kind, sampler, prepared, capsys):
     "point", ["after_step:5", "after_claim:3", "before_trial_end:2", "after_trial_end:3",
               "after_search:1"]
 )  # fmt: skip
+@pytest.mark.promise(
+    "guides/search.md",
+    "a process of a search is killed: its trial continues, and all trials are those of an "
+    "undisturbed search",
+)
 def test_killed_and_restarted_equals_undisturbed(undisturbed, prepared, point):
     found = expected(undisturbed, prepared)
     cfg, folder = prepared()
@@ -152,6 +162,10 @@ def spawned(cfg):
     return process
 
 
+@pytest.mark.promise(
+    "guides/search.md",
+    "several processes search: each trial is trained by one of them",
+)
 def test_two_workers_share_the_trials(prepared):
     cfg, folder = prepared("search.trials=6", "search.try_defaults=true")
     workers = [spawned(cfg), spawned(cfg)]
@@ -164,6 +178,10 @@ def test_two_workers_share_the_trials(prepared):
     assert folder.summary.exists()
 
 
+@pytest.mark.promise(
+    "guides/search.md",
+    "a trial fails: the search goes on, and `trials.csv` has the reason",
+)
 def test_a_failing_trial_does_not_end_the_search(prepared, monkeypatch):
     from pytorch_metric_learning.losses import ContrastiveLoss
 
@@ -199,6 +217,10 @@ def test_a_whole_search_on_glyphs(composed, tmp_path):
     assert summary["metrics"]["map_at_r"]["mean"] > summary["untrained"]["map_at_r"]["mean"]
 
 
+@pytest.mark.promise(
+    "guides/search.md",
+    "Optuna is too old: one line names the version that is needed",
+)
 def test_an_old_optuna_is_named(prepared, monkeypatch):
     monkeypatch.setattr(experiment, "version", lambda name: "2.10.1")
     with pytest.raises(UserError, match=r"needs Optuna 4\.2, found 2\.10\.1: pip install"):

@@ -37,6 +37,10 @@ def test_a_released_trial_is_continued_at_once(study):
     assert (again._trial_id, again.params) == (first._trial_id, first.params)
 
 
+@pytest.mark.promise(
+    "guides/search.md",
+    "a trial ends while another process looks for one: it is not trained a second time",
+)
 def test_a_trial_that_ends_between_two_looks_is_not_claimed_again(study, monkeypatch):
     """Its lock is free then, but a list of trials from before shows it as unfinished."""
     first = study.claim_trial()
