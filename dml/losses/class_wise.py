@@ -41,6 +41,8 @@ class ClassWiseMultiSimilarityLoss(PairLoss):
         ValueError: an argument is out of range.
     """
 
+    needs_labels = True
+
     def __init__(self, alpha: float, beta: float, delta: float, include_self: bool = True) -> None:
         super().__init__()
         self.alpha = check_positive("alpha", alpha)
@@ -98,6 +100,8 @@ class ClassBalancedContrastiveLoss(PairLoss):
     Raises:
         ValueError: an argument is out of range.
     """
+
+    needs_labels = True
 
     def __init__(self, positive_margin: float, negative_margin: float) -> None:
         super().__init__()

@@ -145,12 +145,17 @@ class PairLoss(MetricLoss):
     references the batch is compared with itself. Pairs of an embedding with itself are excluded, by
     position rather than distance: pairs (i, i) of a batch, or for references the pairs in
     `self_index`. Class-wise losses include these pairs in their means, as documented there.
+
+    Attributes:
+        needs_labels: whether labels matter even where `indices_tuple` names the pairs.
     """
+
+    needs_labels = False
 
     def forward(
         self,
         embeddings: Tensor,
-        labels: Tensor,
+        labels: Tensor | None = None,
         indices_tuple: Any = None,
         ref_emb: Tensor | None = None,
         ref_labels: Tensor | None = None,
@@ -160,7 +165,8 @@ class PairLoss(MetricLoss):
 
         Args:
             embeddings: B×D, finite; need not be normalized.
-            labels: B integers of at least 0.
+            labels: B integers of at least 0. None, as in pytorch-metric-learning, if
+                `indices_tuple` names the pairs; not for class-wise losses.
             indices_tuple: pairs or triplets of a miner (`mined_pairs`): only these are used, each
                 once. None: all pairs.
             ref_emb: R×D references, or None for the batch itself.
@@ -173,6 +179,8 @@ class PairLoss(MetricLoss):
             ValueError: an argument has the wrong shape, type or values; the message names it.
         """
         checks = ValueChecks()
+        if labels is None:
+            labels, ref_labels = self._stand_in_labels(embeddings, indices_tuple, ref_emb)
         with self.without_autocast(embeddings):
             x_BD, labels_B = check_batch(embeddings, labels, checks)
             if ref_emb is None and ref_labels is None:
@@ -195,6 +203,22 @@ class PairLoss(MetricLoss):
             mined = check_mined(indices_tuple, len(x_BD), len(ref_RD), x_BD, checks)
             checks.read()
             return self.pair_loss(x_BD, ref_RD, Pairs(labels_B, labels_R, self_index, mined))
+
+    def _stand_in_labels(
+        self, embeddings: Tensor, indices_tuple: Any, ref_emb: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Returns labels where `indices_tuple` alone decides which pairs are in the loss.
+
+        Raises:
+            ValueError: the loss needs labels.
+        """
+        if indices_tuple is None or self.needs_labels:
+            reason = "" if self.needs_labels else ", or indices_tuple with the pairs"
+            raise ValueError(f"labels must be given{reason}")
+        labels = torch.zeros(len(embeddings), dtype=torch.long, device=embeddings.device)
+        if ref_emb is None:
+            return labels, None
+        return labels, torch.zeros(len(ref_emb), dtype=torch.long, device=ref_emb.device)
 
     def pair_loss(self, x_BD: Tensor, ref_RD: Tensor, pairs: Pairs) -> Tensor:
         """Returns the loss; `forward` has checked the arguments (all float32 or all float64)."""

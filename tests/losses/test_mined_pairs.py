@@ -21,7 +21,7 @@ from dml.losses import (
     ProxyNCALoss,
 )
 from dml.losses.all_triplets import AllTripletsLoss
-from dml.losses.generic import MultiSimilarityLoss, ProxyAnchorLoss
+from dml.losses.generic import ContrastiveLoss, MultiSimilarityLoss, ProxyAnchorLoss
 from dml.losses.mined_pairs import image_weights
 from tests.losses.all_losses import LOSSES, batch, value_and_gradients
 
@@ -154,3 +154,28 @@ def test_mean_field_losses_weight_the_terms_of_the_images() -> None:
 def test_other_tuples_are_refused(name: str, wrong, message: str) -> None:
     with pytest.raises(ValueError, match=f"indices_tuple .*{message}"):
         LOSSES[name]()(*batch(), wrong)
+
+
+NAMED = tuple(torch.tensor(part) for part in ([0, 1], [1, 0], [0, 1], [5, 6]))
+
+
+@pytest.mark.parametrize(
+    "mined", [NAMED, (NAMED[0], NAMED[1], NAMED[3])], ids=["pairs", "triplets"]
+)
+@pytest.mark.parametrize("loss", [C1Loss(), C2Loss(), ContrastiveLoss(), MultiSimilarityLoss()])
+def test_labels_are_not_needed_where_the_pairs_are_named(loss, mined):
+    """The convention of pytorch-metric-learning."""
+    torch.manual_seed(0)
+    x, labels = torch.randn(8, 4), torch.arange(8) // 2
+    assert torch.equal(loss(x, None, mined), loss(x, labels, mined))
+    assert torch.equal(loss(x, indices_tuple=mined), loss(x, labels, mined))
+    references = torch.randn(7, 4)
+    with_references = loss(x, labels, mined, ref_emb=references, ref_labels=torch.arange(7))
+    assert torch.equal(loss(x, None, mined, ref_emb=references), with_references)
+    with pytest.raises(ValueError, match="labels must be given, or indices_tuple"):
+        loss(x)
+
+
+def test_class_wise_losses_need_labels():
+    with pytest.raises(ValueError, match=r"labels must be given$"):
+        ClassWiseMultiSimilarityLoss(1, 10, 0.5)(torch.randn(8, 4), None, NAMED)
