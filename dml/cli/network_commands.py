@@ -73,17 +73,20 @@ def export(argv: Sequence[str] | None = None) -> int:
         description="Exports the network of a run, with a model card whose license is yours to "
         "fill in, to a folder that dml.load reads."
     )
-    parser.add_argument("run", help="run folder")
-    parser.add_argument("folder", help="created if necessary")
+    parser.add_argument("run_folder", metavar="run", help="run folder")
+    parser.add_argument("folder", help="created if necessary; replaces an earlier export")
     _add_model(parser)
     parser.add_argument("--onnx", action="store_true", help="also write model.onnx")
     options = parser.parse_args(argv)
-    from dml.runs.load import export, export_onnx
+    from dml.runs.load import write_export
 
-    folder = export(options.run, options.folder, options.repeat, options.fold)
-    print(f"exported    {folder}: fill in the license in README.md")
-    if options.onnx:
-        print(f"model.onnx  differs from PyTorch by at most {export_onnx(folder):.0e}")
+    made = write_export(**vars(options))
+    advice = "fill in the license in README.md"
+    if made.card_kept:
+        advice = "README.md was edited and is kept; check that it describes this network"
+    print(f"exported    {made.folder}: {advice}")
+    if made.difference is not None:
+        print(f"model.onnx  differs from PyTorch by at most {made.difference:.0e}")
     return 0
 
 

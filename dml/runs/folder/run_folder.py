@@ -21,6 +21,7 @@ from dml.core.atomic_io import read_json, write_json, write_text
 from dml.core.errors import ConfigError, UserError, first_line
 from dml.core.installation import shell_command
 from dml.core.locks import Busy, find_held, try_lock
+from dml.core.replaced_folder import recover_folder
 from dml.core.secrets import mask_options, mask_text
 from dml.data.image_index import ImageIndex
 from dml.runs.folder.stored_run import StoredRun, read_config
@@ -178,6 +179,7 @@ def load_config(run_folder: str | Path, data_root: str | None = None) -> Config:
 
 def load_cfg(run_folder: str | Path) -> DictConfig:
     """Returns the config of a run as it is stored; see `load_config`."""
+    recover_folder(Path(run_folder))  # of an export that was killed
     cfg = _read_yaml(RunFolder(run_folder).config, StoredRun(Path(run_folder)).parse)
     cfg["overwrite"] = False  # it applied to the earlier run only
     return cfg
