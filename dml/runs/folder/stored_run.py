@@ -32,11 +32,11 @@ class State(StrEnum):
     """State of a run folder."""
 
     FINISHED = "finished"
-    RUNNING = "running"  # a process holds its lock
+    RUNNING = "running"  # a process works in it: it holds a lock of the run or of a model
     SEARCHING = "searching"
     STOPPED = "stopped"  # the same command continues
     FAILED = "failed"  # its log ends with an error
-    EMPTY = "empty"  # stopped before its first evaluation
+    EMPTY = "empty"  # stopped before its first evaluation and its first checkpoint
     DAMAGED = "damaged"  # a file cannot be read
 
 
@@ -256,14 +256,22 @@ def _validate(kind: Any, content: Any, file: str) -> Any:
 
 def _find_state(folder: Path) -> tuple[State, str]:
     """Returns the state of an unfinished run, and the error in which it ended."""
-    if is_locked(folder / "run.lock"):
-        return State.RUNNING, ""
-    if find_held(folder / "search"):
-        return State.SEARCHING, ""
+    if held := find_held(folder):
+        searches = "search" in held.relative_to(folder).parts
+        alone = searches and not is_locked(folder / "run.lock")
+        return (State.SEARCHING if alone else State.RUNNING), ""
     if error := _read_last_error(folder / "train.log"):
         return State.FAILED, error
-    begun = (folder / "search/trials").exists() or History(folder / "history.csv").rows
+    begun = History(folder / "history.csv").rows or _has_results(folder)
     return (State.STOPPED if begun else State.EMPTY), ""
+
+
+def _has_results(folder: Path) -> bool:
+    """Returns whether a folder holds a checkpoint, a result, or trials, whatever it lacks."""
+    if (folder / "search/trials").exists():
+        return True
+    patterns = ("*.pt", "*.safetensors", "result.json", "summary.json", "best.yaml", "journal.log")
+    return any(any(folder.rglob(pattern)) for pattern in patterns)
 
 
 def _read_last_error(log: Path) -> str:
