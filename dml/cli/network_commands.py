@@ -27,6 +27,7 @@ def embed(argv: Sequence[str] | None = None) -> int:
     )
     add("--float16", dest="dtype", action="store_const", const="float16", default="float32")
     add("--batch-size", type=_positive, help="default: by device and size of the images")
+    _add_overwrite(parser, "of the same network and images")
     add("options", nargs="*", help="of a network of timm or a dataset: backbone.input_size=64")
     _add_model(parser)
     options = vars(parser.parse_intermixed_args(argv))
@@ -51,6 +52,7 @@ def search(argv: Sequence[str] | None = None) -> int:
     add("--index", action="store_true", help="of faiss, saved beside the file, not exact")
     add("--picture", metavar="<file>.png", help="draw queries and neighbors")
     add("--csv", action="store_true", help="print CSV")
+    _add_overwrite(parser, "of a search in the same file")
     options = vars(parser.parse_args(argv))
     as_csv = options.pop("csv")
     from dml.runs.image_embeddings import search
@@ -88,6 +90,11 @@ def export(argv: Sequence[str] | None = None) -> int:
     if made.difference is not None:
         print(f"model.onnx  differs from PyTorch by at most {made.difference:.0e}")
     return 0
+
+
+def _add_overwrite(parser: argparse.ArgumentParser, ours: str) -> None:
+    text = f"replace any file (default: only one {ours})"
+    parser.add_argument("--overwrite", action="store_true", help=text)
 
 
 def _add_model(parser: argparse.ArgumentParser) -> None:

@@ -84,14 +84,17 @@ def average_curves(
 
 
 def write_curves(
-    groups: Mapping[str, Sequence[StoredRun]], metric: str, title: str, path: Path
+    groups: Mapping[str, Sequence[StoredRun]], metric: str, title: str, path: Path, origin: str = ""
 ) -> bool:
-    """Draws a metric of runs against epochs to a PNG; returns False if no run has a history."""
+    """Draws a metric of runs against epochs to a PNG; returns False if no run has a history.
+
+    `origin` is that of `dml.runs.figures.drawing.save`.
+    """
     if curves := average_curves(groups, metric):
         figure, axis = plt.subplots(figsize=(8, 4.8), layout="constrained")
         plot_curves(axis, curves, EPOCH, metric)
         axis.set_title(title, fontsize=11)
-        save(figure, path)
+        save(figure, path, origin)
     return bool(curves)
 
 

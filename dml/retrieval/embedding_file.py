@@ -48,9 +48,9 @@ def check_format(path: Path) -> None:
     """Checks that embeddings can be written to a file of this name.
 
     Raises:
-        UserError: another ending, a folder, or a missing package.
+        UserError: another ending, or a missing package.
     """
-    if path.suffix not in (".npz", PARQUET) or path.is_dir():
+    if path.suffix not in (".npz", PARQUET):
         raise UserError(f"output: {path} must be a file that ends in .npz or {PARQUET}")
     if path.suffix == PARQUET and find_spec("pyarrow") is None:
         raise UserError(f"output: {path} needs pyarrow: pip install pyarrow")
