@@ -40,8 +40,8 @@ def check_output(
         path: of the file.
         option: that names it, for messages.
         suffixes: of its kind; none: any.
-        is_ours: whether an existing file is of the same kind and origin; it may raise OSError or
-            ValueError for files of others.
+        is_ours: whether an existing file is of the same kind and origin; it may raise an exception
+            for files of others.
         overwrite: any existing file is replaced.
         hint: the option that sets `overwrite`; empty: there is none.
 
@@ -77,7 +77,7 @@ def check_output(
 def _asks(is_ours: IsOurs, path: Path) -> bool:
     try:
         return is_ours(path)
-    except (OSError, ValueError):
+    except Exception:  # of many classes, for bytes of any kind
         return False
 
 

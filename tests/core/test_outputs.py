@@ -84,14 +84,15 @@ def test_marks_of_texts(tmp_path):
     with pytest.raises(UserError, match="is read by this command"):
         check_not_input(table, "--out", tmp_path / "absent.csv", table)
     np.savez(tmp_path / "x.npz", embeddings=np.eye(2))
+    ours = has_mark("report")
     with pytest.raises(UserError, match="choose another name, or add overwrite=true"):
-        ours = has_mark("report")
         check_output(tmp_path / "x.npz", "save", (), ours, hint="overwrite=true")
 
 
-@pytest.mark.parametrize(
-    "name", ["../evil", "/evil", "a/b", "..", ".", "", "-x", "a\0b", "x" * 200]
-)
+NO_NAMES = ("../evil", "/evil", "a/b", "..", ".", "", "-x", "a\0b", "x" * 200)
+
+
+@pytest.mark.parametrize("name", NO_NAMES)
 def test_names_are_no_paths(name):
     with pytest.raises(UserError, match="becomes the name of a file"):
         check_name(name, "--name")
