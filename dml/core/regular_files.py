@@ -8,8 +8,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 # Where a shell passes a pipe: `command </dev/stdin`, or `command <(other)` of bash.
 TYPED = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
@@ -45,7 +45,7 @@ def check_regular(path: str | Path) -> None:
         raise NotRegularFile(path, mode)
 
 
-def open_regular(path: str | Path, *, typed: bool = False) -> BinaryIO:
+def open_regular(path: str | Path, *, typed: bool = False) -> BufferedReader:
     """Opens a regular file, or a link to one, for reading.
 
     Args:

@@ -17,6 +17,7 @@ import numpy as np
 from dml.core.atomic_io import replace_file
 from dml.core.errors import UserError, first_line
 from dml.core.npz_files import map_array
+from dml.core.regular_files import open_regular
 from dml.retrieval.class_labels import ADVICE, check_class_labels
 
 PARQUET = ".parquet"
@@ -110,7 +111,7 @@ def open_embeddings(path: str | Path) -> ImageEmbeddings:
 
 
 def _read_npz(path: Path) -> dict[str, np.ndarray]:
-    with open(path, "rb") as raw, np.lib.npyio.NpzFile(raw, allow_pickle=False) as file:
+    with open_regular(path) as raw, np.lib.npyio.NpzFile(raw, allow_pickle=False) as file:
         small = {name: _read_small(file, name) for name in SMALL if name in file}
         large = {n: map_array(path, n) for n in ("embeddings", "views") if n in file}
     return small | large
@@ -129,7 +130,9 @@ def _read_small(file: np.lib.npyio.NpzFile, name: str) -> np.ndarray:
 def _read_parquet(path: Path) -> dict[str, np.ndarray]:
     from pyarrow import parquet
 
-    table, arrays = parquet.read_table(path), {}
+    with open_regular(path) as file:
+        table = parquet.read_table(file)
+    arrays = {}
     for name in table.column_names:
         column, shape = table[name].combine_chunks(), [len(table)]
         _refuse_nulls(column, name)

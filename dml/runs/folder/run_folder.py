@@ -21,6 +21,7 @@ from dml.core.atomic_io import read_json, write_json, write_text
 from dml.core.errors import ConfigError, UserError, first_line
 from dml.core.installation import shell_command
 from dml.core.locks import lock_all, try_lock
+from dml.core.regular_files import read_regular_text
 from dml.core.replaced_folder import recover_folder
 from dml.core.secrets import mask_options, mask_text
 from dml.data.image_index import ImageIndex
@@ -134,7 +135,7 @@ class RunFolder:
         path = self.path / "run_id"
         if not path.exists():
             write_text(path, uuid.uuid4().hex[:12] + "\n")
-        return path.read_text(encoding="utf-8").strip()
+        return read_regular_text(path).strip()
 
     def clear(self) -> None:
         """Removes all files of an earlier run except the locks.

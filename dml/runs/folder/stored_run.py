@@ -25,6 +25,7 @@ from pydantic_core import from_json
 from dml.config.identity import flatten, identity, refuse_interpolation
 from dml.core.errors import UserError, first_line
 from dml.core.locks import find_held, is_locked
+from dml.core.regular_files import open_regular, read_regular
 from dml.tracking import History
 
 
@@ -200,7 +201,7 @@ def read_run(folder: Path) -> StoredRun:
     try:
         run.size, run.written = _measure(folder)
         if (folder / "summary.json").exists():
-            summary = _read(folder / "summary.json", lambda path: from_json(path.read_bytes()))
+            summary = _read(folder / "summary.json", lambda path: from_json(read_regular(path)))
             if isinstance(summary, dict) and "config" not in summary:  # of an earlier version
                 summary["config"] = _read(folder / "config.yaml", read_config)
             run.parse_summary(summary)
@@ -228,7 +229,7 @@ def read_config(path: Path) -> dict[str, Any]:
         ValueError: it cannot be read, or holds `${`, an alias or an object.
     """
     try:
-        text, level = path.read_bytes(), 0
+        text, level = read_regular(path), 0
         for event in yaml.parse(text, yaml.CSafeLoader):
             level += isinstance(event, yaml.CollectionStartEvent)
             level -= isinstance(event, yaml.CollectionEndEvent)
@@ -278,7 +279,7 @@ def _read_last_error(log: Path) -> str:
     """Returns the error of the last start in a log; empty if there is none."""
     if not log.exists():
         return ""
-    with open(log, "rb") as file:
+    with open_regular(log) as file:
         file.seek(max(0, log.stat().st_size - 8192))
         lines = file.read().decode("utf-8", "replace").splitlines()
     starts = [n for n, line in enumerate(lines) if "] command: " in line]
