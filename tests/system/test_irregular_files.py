@@ -54,10 +54,14 @@ def put(kind, path):
     KINDS[kind](path)
 
 
+class Waits(BaseException):  # an Exception would become an error line
+    """A command does not end."""
+
+
 @pytest.fixture(autouse=True)
 def _no_waiting():
     def give_up(*more):
-        raise TimeoutError("the command waits")
+        raise Waits
 
     before = signal.signal(signal.SIGALRM, give_up)
     signal.alarm(20)
@@ -167,12 +171,12 @@ LISTS = (
 @pytest.mark.parametrize("name", ["config.yaml", "summary.json", "history.csv", "train.log"])
 def test_one_folder_does_not_stop_the_lists(place, capsys, name, kind):
     first, second = sorted(Path("outputs").glob("*/*/seed*"))
-    if name in ("history.csv", "train.log"):
+    if name != "summary.json":
         (first / "summary.json").unlink()
     put(kind, first / name)
     stored = read_run(first)
-    expected = {"config.yaml": "finished"}.get(name, "damaged")
-    assert stored.state == expected, stored.problem
+    assert stored.state == "damaged"
+    assert len(stored.problem.splitlines()) == 1
     for main, words, _ in LISTS:
         assert main(words.split()) == 0
         assert second.name.rpartition("-")[2] in capsys.readouterr().out or main is report
@@ -190,12 +194,13 @@ def test_a_run_that_continues(place, name, kind):
     (place / "run" / "summary.json").unlink()
     (place / "run" / "checkpoints/repeat0-fold0/result.json").unlink()
     put(kind, place / "run" / name)
+    message = "continued"
     try:
         with without_pictures():
             dml.runs.experiment.resume("run")
     except (UserError, OSError) as error:
-        assert len(str(error).splitlines()) == 1  # noqa: PT017
-    assert not isinstance(sys.exception(), TimeoutError)
+        message = str(error)
+    assert len(message.splitlines()) == 1
 
 
 def test_what_a_shell_passes_is_read(place, capfd):
