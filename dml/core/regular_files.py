@@ -29,6 +29,9 @@ class NotRegularFile(OSError):
         kind = KINDS.get(stat.S_IFMT(mode), "something else")
         super().__init__(errno.EINVAL, f"{kind}, not a regular file", str(path))
 
+    def __str__(self) -> str:
+        return str(self.strerror)
+
     def __reduce__(self) -> tuple[type[OSError], tuple[object, ...]]:
         return OSError, (self.errno, self.strerror, self.filename)  # in another process
 
