@@ -37,9 +37,12 @@ def open_store_folder(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise UserError(f"output: {folder} is no folder of this command; remove it") from error
     try:
-        if os.fstat(descriptor).st_uid != os.geteuid():
+        status = os.fstat(descriptor)
+        if status.st_uid != os.geteuid():
             raise UserError(f"output: {folder} is another user's; choose another name")
-        os.fchmod(descriptor, 0o700)
+        others_write = status.st_mode & 0o022
+        if others_write:
+            os.fchmod(descriptor, stat.S_IMODE(status.st_mode) & ~0o022)
     finally:
         os.close(descriptor)
     with try_lock(folder / LOCK):
