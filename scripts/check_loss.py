@@ -19,7 +19,9 @@ import environment  # noqa: F401
 from dml.cli.error_lines import report_errors
 from dml.cli.parser import make_parser
 from dml.core.atomic_io import output_folder
+from dml.core.names import check_name
 from scripts.studies.reality_check.check import check_loss
+from scripts.studies.reality_check.page import check_page
 
 
 @report_errors
@@ -31,8 +33,13 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--name", default="yours", help="of the loss, in table and picture")
     parser.add_argument("--quick", action="store_true", help="three trials, two repeats")
     parser.add_argument("--outputs", type=Path, default=Path("outputs/check_loss"))
-    options = parser.parse_args(argv)
-    check_loss(**vars(options) | {"outputs": output_folder(options.outputs)})
+    parser.add_argument("--overwrite", action="store_true", help="replace any page of this name")
+    options = vars(parser.parse_args(argv))
+    check_name(options["name"], "--name")
+    if not options.pop("overwrite"):
+        check_page(options["outputs"], f"{options['name']}_page", f"# {options['name']} ")
+    options["outputs"] = output_folder(options["outputs"])
+    check_loss(**options)
     return 0
 
 

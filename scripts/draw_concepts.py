@@ -15,6 +15,7 @@ from environment import ROOT
 from dml.cli.error_lines import report_errors
 from dml.cli.parser import make_parser
 from dml.core.atomic_io import output_folder
+from dml.runs.figures.drawing import check_picture
 from scripts.concepts import evaluation_pictures, method_pictures
 
 CONCEPTS = ROOT / "docs" / "concepts"
@@ -32,13 +33,17 @@ def main(argv: list[str] | None = None) -> int:
     parser = make_parser(__doc__)
     parser.add_argument("names", nargs="*", metavar="name", help=" | ".join(PICTURES))
     parser.add_argument("--out", type=Path, default=CONCEPTS, help="default: docs/concepts")
+    parser.add_argument("--overwrite", action="store_true", help="replace any PNG")
     options = parser.parse_args(argv)
     unknown = set(options.names) - set(PICTURES)
     if unknown:
         parser.error(f"no picture {', '.join(sorted(unknown))}; choose from {', '.join(PICTURES)}")
+    paths = {name: options.out / f"{name}.png" for name in options.names or PICTURES}
+    if options.out.resolve() != CONCEPTS:  # the pictures of this repository
+        for path in paths.values():
+            check_picture(path, "--out", options.overwrite)
     output_folder(options.out)
-    for name in options.names or PICTURES:
-        path = options.out / f"{name}.png"
+    for name, path in paths.items():
         PICTURES[name](path)
         print(f"picture  {path}")
     return 0

@@ -25,12 +25,14 @@ from dml.cli.error_lines import report_errors
 from dml.cli.parser import make_parser
 from dml.data.image_index import Subset
 from dml.data.protocol import Split
+from dml.runs.figures.drawing import check_picture
 from dml.runs.figures.run_figures import draw_neighbors
 from dml.runs.folder.run_folder import RunFolder, load_cfg, load_config
 from dml.runs.job import JobRun, RunContext
 from dml.runs.load import load_embedder
 from scripts.studies.emoji.sets import PICTURE_SETS
 
+PICTURE = Path("docs/results/emoji_neighbors.png")
 CREDIT = "; ".join(one.credit for one in PICTURE_SETS)
 
 
@@ -39,8 +41,11 @@ def main(argv: list[str] | None = None) -> int:
     """Returns the exit status: 0 on success, 1 on a mistake in the command."""
     parser = make_parser(__doc__)
     parser.add_argument("run", type=Path, help="folder of a finished run")
-    parser.add_argument("--out", type=Path, default=Path("docs/results/emoji_neighbors.png"))
+    parser.add_argument("--out", type=Path, default=PICTURE)
+    parser.add_argument("--overwrite", action="store_true", help="replace any PNG")
     options = parser.parse_args(argv)
+    if options.out != PICTURE:  # that of this repository
+        check_picture(options.out, "--out", options.overwrite)
     draw_emoji_neighbors(options.run, options.out)
     print(f"written  {options.out}\ncredit   {CREDIT}")
     return 0

@@ -27,6 +27,7 @@ from dml.config.check import check
 from dml.config.schema import Config
 from dml.core.atomic_io import output_folder, write_text
 from dml.core.errors import first_line
+from dml.core.outputs import begins_with, check_output, has_mark, text_mark
 from dml.results.catalog import Cell, experiment_ids, list_cells, load_experiment
 from dml.results.figures import draw_figures
 from dml.results.report import build_report
@@ -35,6 +36,7 @@ from dml.runs.console import console
 from dml.runs.experiment import run
 from scripts.docs.markdown import table
 
+SUMMARY = Path("docs/results/rehearsal.md")
 STAND_IN = ("scale=standin", "device=cpu")
 PAGE = """\
 # Rehearsal of all experiments
@@ -57,6 +59,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("experiments", nargs="*", help="ids (default: all of the papers)")
     parser.add_argument("--outputs", type=Path, default=Path("outputs/rehearsal"))
     options = parser.parse_args(argv)
+    if not options.experiments:
+        check_output(SUMMARY, "rehearsal", (), begins_with(PAGE.partition("\n")[0]), hint="")
     console.quiet = True  # a line per experiment is enough
     papers = [id for id in experiment_ids() if load_experiment(id).source]
     rows = []
@@ -77,7 +81,7 @@ def main(argv: list[str] | None = None) -> int:
         sums = {"runs": frame.runs.sum(), "models": frame.models.sum(), "count": len(frame)}
         minutes = frame.seconds.sum() / 60
         text = PAGE.format(table=table(titles, cells), **sums, minutes=minutes, failed=failed)
-        write_text("docs/results/rehearsal.md", text)
+        write_text(SUMMARY, text)
     return int(failed > 0)
 
 
@@ -128,13 +132,15 @@ def _run_script(script: str, cells: Sequence[Cell]) -> Iterator[str]:
 
 def _report_problems(id: str, cells: Sequence[Cell], outputs: Path, runs: int) -> Iterator[str]:
     """Writes the report; yields what fails, and a line if it does not show the runs."""
+    path, origin = outputs / "reports" / f"{id}.html", f"rehearse {id}"
     try:
+        check_output(path, "--outputs", (), has_mark(origin), hint="")
         report = build_report(load_experiment(id), cells, outputs)
-        page = render_page([report], {id: draw_figures(report)}, datetime.now())
+        page = render_page([report], {id: draw_figures(report)}, datetime.now(), text_mark(origin))
     except Exception as error:
         yield f"report: {first_line(error)}"
         return
-    write_text(outputs / "reports" / f"{id}.html", page)
+    write_text(path, page)
     shown = report.frame.folder.nunique()
     if shown < runs:
         yield f"report: shows {shown} of {runs} runs"

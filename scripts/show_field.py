@@ -14,6 +14,7 @@ import environment  # noqa: F401
 from dml.cli.error_lines import report_errors
 from dml.cli.parser import make_parser
 from dml.core.atomic_io import output_folder
+from dml.runs.figures.drawing import check_picture
 from scripts.studies.potential_plot import draw_field
 
 
@@ -25,9 +26,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--delta", type=float, default=0.2, help="radius without attraction")
     parser.add_argument("--seed", type=int, default=0, help="seed of the charges")
     parser.add_argument("--out", type=Path, default=Path("outputs/field.png"), help="PNG to write")
+    parser.add_argument("--overwrite", action="store_true", help="replace any PNG")
     options = parser.parse_args(argv)
     if not options.alpha > 0 or not options.delta > 0:
         parser.error("--alpha and --delta are above 0")
+    check_picture(options.out, "--out", options.overwrite)
     output_folder(options.out.parent)
     draw_field(options.out, alpha=options.alpha, delta=options.delta, seed=options.seed)
     print(f"picture  {options.out}")

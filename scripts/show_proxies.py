@@ -21,6 +21,7 @@ from dml.config.explain import compose_config
 from dml.config.schema import Config
 from dml.core.atomic_io import output_folder
 from dml.runs.build import Builder
+from dml.runs.figures.drawing import check_picture
 from scripts.studies.mnist import read_mnist
 
 
@@ -36,6 +37,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--out", type=Path, default=Path("outputs/proxies"), help="folder of the picture"
     )
+    parser.add_argument("--overwrite", action="store_true", help="replace any PNG")
     parser.add_argument("overrides", nargs="*", help="options of train.py, such as optim.lr=1e-3")
     options = parser.parse_intermixed_args(argv)
     path = _draw(options)
@@ -44,6 +46,8 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _draw(options: argparse.Namespace) -> Path:
+    path = options.out / f"{options.data}{'_samples' * options.samples}.png"
+    check_picture(path, "--out", options.overwrite)
     output_folder(options.out)
     from scripts.studies.proxy_figure import OVERRIDES, SAMPLES, draw_proxy_figure
 
@@ -53,7 +57,6 @@ def _draw(options: argparse.Namespace) -> Path:
     cfg = compose_config("train", [*OVERRIDES, *own, *options.overrides])
     mnist = options.data == "mnist"
     index = read_mnist(options.root) if mnist else Builder(check(cfg, Config)).index()
-    path = options.out / f"{options.data}{'_samples' * options.samples}.png"
     draw_proxy_figure(cfg, index, options.classes, path)
     return path
 

@@ -21,7 +21,7 @@ from dml.cli.parser import make_parser
 from dml.core.atomic_io import output_folder
 from dml.core.errors import UserError
 from scripts.studies.reality_check.declaration import committed_at, read_declaration
-from scripts.studies.reality_check.page import write_page
+from scripts.studies.reality_check.page import check_page, write_page
 from scripts.studies.reality_check.trainings import Results, train_arm
 
 STUDIES, PAGES = Path(__file__).parent / "studies", Path("docs/results")
@@ -37,9 +37,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--arms", type=lambda names: names.split(","))
     parser.add_argument("--outputs", type=Path, default=Path("outputs/studies"))
     parser.add_argument("--pages", type=Path, default=PAGES)
+    parser.add_argument("--overwrite", action="store_true", help="replace any page of this name")
     options = parser.parse_args(argv)
     file = STUDIES / options.study / "declaration.yaml"
     study, tables = read_declaration(file), options.pages / options.study
+    if options.pages != PAGES and not options.overwrite:
+        check_page(options.pages, options.study, f"# {study.title}")
     outputs = output_folder(options.outputs / options.study)
     if unknown := set(options.arms or ()) - set(study.arms):
         raise UserError(f"--arms: no {', '.join(unknown)}; the study has {', '.join(study.arms)}")

@@ -27,6 +27,7 @@ def embed(argv: Sequence[str] | None = None) -> int:
     )
     add("--float16", dest="dtype", action="store_const", const="float16", default="float32")
     add("--batch-size", type=_positive, help="default: by device and size of the images")
+    _add_overwrite(parser, "of the same network and images")
     add("options", nargs="*", help="of a network of timm or a dataset: backbone.input_size=64")
     _add_model(parser)
     options = vars(parser.parse_intermixed_args(argv))
@@ -51,6 +52,7 @@ def search(argv: Sequence[str] | None = None) -> int:
     add("--index", action="store_true", help="of faiss, saved beside the file, not exact")
     add("--picture", metavar="<file>.png", help="draw queries and neighbors")
     add("--csv", action="store_true", help="print CSV")
+    _add_overwrite(parser, "of a search in the same file")
     options = vars(parser.parse_args(argv))
     as_csv = options.pop("csv")
     from dml.runs.image_embeddings import search
@@ -73,18 +75,26 @@ def export(argv: Sequence[str] | None = None) -> int:
         description="Exports the network of a run, with a model card whose license is yours to "
         "fill in, to a folder that dml.load reads."
     )
-    parser.add_argument("run", help="run folder")
-    parser.add_argument("folder", help="created if necessary")
+    parser.add_argument("run_folder", metavar="run", help="run folder")
+    parser.add_argument("folder", help="created if necessary; replaces an earlier export")
     _add_model(parser)
     parser.add_argument("--onnx", action="store_true", help="also write model.onnx")
     options = parser.parse_args(argv)
-    from dml.runs.load import export, export_onnx
+    from dml.runs.load import write_export
 
-    folder = export(options.run, options.folder, options.repeat, options.fold)
-    print(f"exported    {folder}: fill in the license in README.md")
-    if options.onnx:
-        print(f"model.onnx  differs from PyTorch by at most {export_onnx(folder):.0e}")
+    made = write_export(**vars(options))
+    advice = "fill in the license in README.md"
+    if made.card_kept:
+        advice = "README.md was edited and is kept; check that it describes this network"
+    print(f"exported    {made.folder}: {advice}")
+    if made.difference is not None:
+        print(f"model.onnx  differs from PyTorch by at most {made.difference:.0e}")
     return 0
+
+
+def _add_overwrite(parser: argparse.ArgumentParser, ours: str) -> None:
+    text = f"replace any file (default: only one {ours})"
+    parser.add_argument("--overwrite", action="store_true", help=text)
 
 
 def _add_model(parser: argparse.ArgumentParser) -> None:

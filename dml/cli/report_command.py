@@ -29,10 +29,13 @@ def main(argv: list[str] | None = None) -> int:
     add("--out", type=Path, help="folder of reports (default: <runs>/reports)")
     add("--no-figures", action="store_true", help="tables only, which is faster")
     add("--results", type=Path, action="append", default=[], metavar="<file>.csv", help=shared)
+    add("--overwrite", action="store_true", help="replace any file (default: only such a report)")
     options = parser.parse_args(argv)
     rarely_collect_garbage()
     from dml.results.report_files import write_reports  # imported late: --help need not load torch
 
     out, figures = options.out or options.runs / "reports", not options.no_figures
-    write_reports(options.experiments, options.runs, out, figures, options.results)
+    write_reports(
+        options.experiments, options.runs, out, figures, options.results, options.overwrite
+    )
     return 0

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,6 +17,13 @@ from dml.core.installation import shell_command
 if TYPE_CHECKING:  # otherwise imported late: --help need not load it
     from dml.runs.folder.stored_run import StoredRun
 
+# Files that a run may have written before its first evaluation, and folders of trackers.
+OF_EMPTY_RUNS = {
+    *("config.yaml", "command.txt", "dataset.json", "run_id", "train.log", "history.csv"),
+    "figures_state.txt",
+}
+TRACKERS = ("tensorboard", "wandb")
+PARTIAL = re.compile(r"\..+\.[0-9a-f]{8}\.partial")  # of `dml.core.atomic_io.replace_file`
 ACTIONS = ("list", "best", "compare", "rm", "clean")
 DESCRIPTION = """\
 Lists the runs below outputs/, the newest first.
@@ -113,30 +121,52 @@ def plan_removal(runs: Iterable[StoredRun], whole: bool) -> list[Removal]:
     Raises:
         UserError: a process is at work in one of the whole runs.
     """
-    from dml.runs.folder.stored_run import State
+    from dml.core.locks import find_held
 
     removals = []
     for run in runs:
-        found = [(path, "half-written") for path in run.folder.rglob(".*.partial")]
-        if run.state == State.FINISHED:
-            found += [(path, "trials of a search") for path in run.folder.glob("search/trials")]
-        if run.state in (State.RUNNING, State.SEARCHING):
+        if find_held(run.folder):
             if whole:
-                raise UserError(f"rm: {run.id} is {run.state}; stop it first (Ctrl-C)")
-            found = []
-        elif whole or (run.state == State.EMPTY and run.config):
-            found = [(run.folder, f"{run.state} run")]
-        for path, reason in found:
+                raise UserError(f"rm: a process works in {run.id}; stop it first (Ctrl-C)")
+            continue
+        for path, reason in _list_removable(run, whole):
             sizes = [f.lstat().st_size for f in (path, *path.rglob("*")) if f.is_file()]
             removals.append(Removal(path, run.folder, reason, sum(sizes)))
     return removals
+
+
+def _list_removable(run: StoredRun, whole: bool) -> list[tuple[Path, str]]:
+    """Returns what to remove of a run in which no process works, with the reasons."""
+    from dml.runs.folder.stored_run import State
+
+    is_empty = run.state == State.EMPTY and run.config is not None
+    if whole or (is_empty and not any(_find_foreign(run.folder))):
+        return [(run.folder, f"{run.state} run")]
+    found = [
+        (path, "half-written")
+        for path in run.folder.rglob(".*.partial")
+        if PARTIAL.fullmatch(path.name) and path.is_file() and not path.is_symlink()
+    ]
+    if run.state == State.FINISHED:
+        found += [(path, "trials of a search") for path in run.folder.glob("search/trials")]
+    return found
+
+
+def _find_foreign(folder: Path) -> Iterator[Path]:
+    """Yields files in the folder of an empty run that no run has written."""
+    for path in folder.rglob("*"):
+        of_tracker = path.relative_to(folder).parts[0] in TRACKERS
+        known = path.name in OF_EMPTY_RUNS or path.suffix == ".lock" or PARTIAL.fullmatch(path.name)
+        is_folder = path.is_dir() and not path.is_symlink()
+        if not (of_tracker or known or is_folder):
+            yield path
 
 
 def _remove(removals: Sequence[Removal], sure: bool) -> int:
     """Lists the files to remove, asks, and removes them, and empty parents of run folders."""
     from rich.filesize import decimal
 
-    from dml.core.locks import try_lock
+    from dml.core.locks import lock_all
 
     for path, _, reason, size in removals:
         print(f"{decimal(size):>7s}  {reason:18s}  {path}")
@@ -149,7 +179,7 @@ def _remove(removals: Sequence[Removal], sure: bool) -> int:
         print("nothing was removed")
     else:
         for path, folder, *_ in removals:
-            with try_lock(folder / "run.lock"):  # a process may have started meanwhile
+            with lock_all(folder, "run.lock"):  # a process may have started meanwhile
                 if path.is_dir() and not path.is_symlink():
                     shutil.rmtree(path)
                 else:

@@ -17,6 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from dml.config.search_space import grid_size
 from dml.core.npz_files import map_array
+from dml.core.regular_files import open_regular
 from dml.core.timm_records import find_record
 
 
@@ -80,7 +81,7 @@ def features(root: str, key: str) -> Any:
     try:
         if key == "channels":
             return map_array(Path(root), "embeddings").shape[1]
-        with np.load(root, allow_pickle=False) as file:
+        with open_regular(root) as opened, np.load(opened, allow_pickle=False) as file:
             made_by = json.loads(str(file["made_by"]))
         alone = made_by["features"] and made_by["repeat"] is made_by["fold"] is None
         return shlex.join([made_by["network"], *made_by["options"]]) if alone else None

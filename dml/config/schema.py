@@ -17,6 +17,7 @@ from PIL import ImageColor
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from dml.core import metric_names
+from dml.core.names import RULE, is_name
 from dml.core.option_values import EXTRA_METRICS, SPLITS, Augmentation, RetrievalBackend, Sampler
 
 # Upper limits far above any real use, so that a typo cannot exhaust the memory of the machine.
@@ -47,11 +48,8 @@ def resolve_test_resize(
 
 
 def _check_folder_name(text: str) -> str:
-    if not re.fullmatch(r"\w[\w.+=,@-]*", text):
-        raise ValueError(
-            "is part of the run folder's name: letters, digits and . _ - + = only, a letter or "
-            "digit first"
-        )
+    if not is_name(text):
+        raise ValueError(f"is part of the run folder's name: {RULE}")
     return text
 
 

@@ -14,6 +14,7 @@ from uuid import uuid4
 from dml.core.errors import UserError
 from dml.core.fault_injection import fault_point
 from dml.core.locks import check_held
+from dml.core.regular_files import read_regular_text
 
 
 @contextmanager
@@ -31,6 +32,8 @@ def replace_file(path: str | Path) -> Iterator[Path]:
     check_held(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{uuid4().hex[:8]}.partial")
+    # New: a link of this name that somebody has planted is not followed.
+    os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
     try:
         yield temporary
         with open(temporary, "rb") as file:
@@ -63,6 +66,12 @@ def write_text(path: str | Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
+def write_bytes(path: str | Path, content: bytes) -> None:
+    """Writes `content` to `path`, atomically."""
+    with replace_file(path) as temporary:
+        temporary.write_bytes(content)
+
+
 def write_json(path: str | Path, value: Any) -> None:
     """Writes `value` to `path` as indented JSON, atomically."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
@@ -75,7 +84,7 @@ def read_json(path: str | Path) -> dict[str, Any] | None:
         UserError: the file cannot be read, or holds no JSON object.
     """
     try:
-        value = json.loads(Path(path).read_text(encoding="utf-8"))
+        value = json.loads(read_regular_text(path))
         if not isinstance(value, dict):
             raise ValueError("not a JSON object")
     except FileNotFoundError:

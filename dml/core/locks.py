@@ -10,13 +10,14 @@ import logging
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
 from dml.core.errors import UserError
+from dml.core.regular_files import check_regular, read_regular
 
 log = logging.getLogger(__name__)
 _held: dict[Path, int] = {}  # locks of this process, and the inodes of their files
@@ -26,7 +27,9 @@ class Busy(UserError):
     """Another process, `holder`, holds the lock `path`."""
 
     def __init__(self, path: Path) -> None:
-        holder = path.read_text(encoding="utf-8", errors="replace")[:200].strip()
+        holder = ""
+        with suppress(OSError):
+            holder = read_regular(path).decode("utf-8", "replace")[:200].strip()
         self.path, self.holder = path, holder or "another process"
         super().__init__(
             f"outputs: {path.parent} is being written by {self.holder}; wait for it, or stop it"
@@ -87,7 +90,8 @@ def is_locked(path: Path) -> bool:
 
     If its file names a holder, the test acquires the lock for an instant.
     """
-    with suppress(OSError):  # no such file, or no locks
+    with suppress(OSError):  # no such file, not a file, or no locks
+        check_regular(path)
         if path.stat().st_size:
             with open(path, "rb+") as file:
                 try:
@@ -95,6 +99,22 @@ def is_locked(path: Path) -> bool:
                 except BlockingIOError:
                     return True
     return False
+
+
+@contextmanager
+def lock_all(folder: Path, first: str) -> Iterator[None]:
+    """Holds the lock `first` of a folder and all locks below it, or fails at once.
+
+    Raises:
+        Busy: a process holds one of them.
+        UserError: as `try_lock`.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(try_lock(folder / first))
+        for path in sorted(folder.rglob("*.lock")):
+            if path != folder / first and path.is_file():
+                stack.enter_context(try_lock(path))
+        yield
 
 
 def find_held(folder: Path) -> Path | None:

@@ -18,6 +18,7 @@ from dml.core.errors import RunStopped, UserError
 from dml.core.installation import versions
 from dml.core.memory import keeps_freed_memory
 from dml.core.progress import format_seconds
+from dml.core.regular_files import check_regular
 from dml.core.secrets import MaskingFormatter
 
 run_logger = logging.getLogger("dml.train_log")
@@ -36,6 +37,8 @@ def write_log(folder: Path, work: str) -> Iterator[None]:
         work: a word for the last line, such as `run`.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    if (folder / "train.log").exists():
+        check_regular(folder / "train.log")
     handler = _LogFile(folder / "train.log", encoding="utf-8", errors="replace")
     handler.setFormatter(MaskingFormatter("%(asctime)s [%(process)d] %(message)s"))
     root = logging.getLogger()

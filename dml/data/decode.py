@@ -16,6 +16,7 @@ from PIL import Image, ImageColor, ImageOps
 from torch import Tensor
 
 from dml.core.errors import UserError
+from dml.core.regular_files import open_regular
 from dml.data.image_index import split_box
 
 T = TypeVar("T")
@@ -82,7 +83,8 @@ def decode_image(
             raise UserError(f"data: cannot decode {image}: no pixels of the image are in the box")
         return Decoded(part, whole.transparent)
     try:
-        data = np.fromfile(image, dtype=np.uint8)
+        with open_regular(image) as opened:
+            data = np.fromfile(opened, dtype=np.uint8)
     except OSError as error:
         raise UserError(f"data: cannot read {image}: {error.strerror}") from error
     if data[:3].tobytes() == JPEG and _decode_jpeg is not None:

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from dml.core.errors import UserError
+from dml.core.regular_files import check_regular
 from dml.data.folder import index_table
 from dml.data.image_index import ImageIndex, StoredFeatures, Subset, hash_text
 from dml.retrieval.embedding_file import open_embeddings
@@ -50,6 +51,7 @@ def hash_features(path: Path) -> str:
 
     Other archives of equal arrays have the same hash; empty if the file is no archive.
     """
+    check_regular(path)
     if not zipfile.is_zipfile(path):
         return ""
     with zipfile.ZipFile(path) as archive:

@@ -18,6 +18,7 @@ import pandas as pd
 
 from dml.core.class_labels import check_names
 from dml.core.errors import UserError, first_line
+from dml.core.regular_files import is_shell_pipe, read_regular_text
 from dml.data.folder_names import (
     OTHER_FORMATS,
     VALIDATION,
@@ -173,10 +174,11 @@ def list_images(
         files, labels = table["path"].tolist(), table.get("label", pd.Series()).tolist()
     else:
         try:
-            lines = place.read_text(encoding="utf-8-sig").split("\n")
+            text = read_regular_text(place, typed=True, encoding="utf-8-sig")
         except (OSError, ValueError) as error:
             raise UserError(f"images: {place} is no folder, image or list of paths") from error
-        files = [place.parent / line.strip() for line in lines if line.strip()]
+        home = Path() if is_shell_pipe(place) else place.parent
+        files = [home / line.strip() for line in text.split("\n") if line.strip()]
     if not files:
         raise UserError(f"images: none in {source}; their names end in {' '.join(SUFFIXES)}")
     if missing := find_missing(files):
@@ -220,7 +222,7 @@ def _read_csv(path: Path, required: Sequence[str] = ("path", "label")) -> pd.Dat
         UserError: the file is not a table of this form.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_regular_text(path, encoding="utf-8-sig")
         delimiter = max(",;\t", key=text.partition("\n")[0].count)
         with warnings.catch_warnings(action="error"):  # a row with too many values
             options = {"dtype": str, "keep_default_na": False, "index_col": False}

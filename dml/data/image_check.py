@@ -16,6 +16,7 @@ from PIL import Image
 from dml.core.atomic_io import read_json, write_text
 from dml.core.errors import UserError
 from dml.core.progress import show_progress
+from dml.core.regular_files import open_regular
 from dml.core.signals import raise_on_signals
 from dml.data.decode import decode_image, is_opaque_format, map_in_threads
 from dml.data.image_index import ImageIndex, hash_text, split_box
@@ -45,7 +46,7 @@ def check_image(image: Path) -> Checked:
     with suppress(OSError):
         status = file.stat()
         size, modified = status.st_size, status.st_mtime_ns
-        with open(file, "rb") as opened:
+        with open_regular(file) as opened:
             content = hashlib.file_digest(opened, "sha256").hexdigest()[:16]
     try:
         transparent = decode_image(image).transparent

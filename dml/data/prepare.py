@@ -22,6 +22,7 @@ from dml.data.sources import DatasetSource
 from dml.data.unpack import unpack
 
 Sources = dict[str, Path | str]  # local path or URL of each file
+MARK = ".unfinished"  # a file in a folder of archives that are being unpacked
 
 
 def prepare(
@@ -90,7 +91,7 @@ def _install(dataset: DatasetSource, root: Path, given: Sources) -> ImageIndex:
             f"and {preparation_advice(dataset.name, root)} {options}"
         )
     staging, downloads = root / f".{dataset.name}.unpacking", root / ".downloads"
-    shutil.rmtree(staging, ignore_errors=True)  # of a process that was killed
+    _make_staging(staging)
     try:
         for file in dataset.files:
             archive = sources[file.name]
@@ -118,6 +119,21 @@ def _install(dataset: DatasetSource, root: Path, given: Sources) -> ImageIndex:
         if isinstance(source, str):
             (downloads / name).unlink()
     return index
+
+
+def _make_staging(folder: Path) -> None:
+    """Makes an empty folder in the place of what a killed process has left.
+
+    Raises:
+        UserError: there is a link of this name, or a folder that this command has not made.
+    """
+    if os.path.lexists(folder):
+        ours = folder.is_dir() and ((folder / MARK).is_file() or not any(folder.iterdir()))
+        if folder.is_symlink() or not ours:
+            raise UserError(f"data.root: {folder} is not of this command; rename or remove it")
+        shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    (folder / MARK).touch()
 
 
 def _verify(dataset: DatasetSource, staging: Path) -> ImageIndex:

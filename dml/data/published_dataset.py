@@ -15,6 +15,7 @@ import numpy as np
 
 from dml.core.errors import UserError, first_line
 from dml.core.installation import shell_command
+from dml.core.regular_files import check_regular
 from dml.data.image_index import ImageIndex, split_box
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class PublishedDataset:
             UserError: the table is missing or damaged.
         """
         try:
-            table.stat()
+            check_regular(table)
             yield
         except FileNotFoundError as error:
             raise UserError(

@@ -35,6 +35,7 @@ from dml.core.errors import ConfigError, nearest
 from dml.core.installation import CONFIGS, PACKAGE, shell_command
 from dml.core.metric_names import LABELS
 from dml.core.option_values import SPLITS
+from dml.core.regular_files import read_regular
 from dml.results.published import ResultKey
 from dml.runs.folder.run_folder import RunFolder
 
@@ -225,7 +226,7 @@ def _cached(key: str, make: Callable[[], Any], kind: type[dict[str, Any]] = dict
     """Returns a content of the cache, made anew if it is not there; its mappings are of a kind."""
     path = _cache_folder() / f"{sha256(key.encode()).hexdigest()[:32]}.json"
     try:
-        return json.loads(path.read_bytes(), object_hook=kind)
+        return json.loads(read_regular(path), object_hook=kind)
     except (OSError, ValueError):
         text = json.dumps(make())
     with suppress(OSError):  # a home that cannot be written to costs time, nothing else

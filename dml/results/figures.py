@@ -27,6 +27,7 @@ from cycler import cycler
 from matplotlib.ticker import MaxNLocator
 
 from dml.core.metric_names import is_score
+from dml.core.regular_files import read_regular
 from dml.core.statistics import Estimate
 from dml.results.compare import is_comparable
 from dml.results.report import Report, Row, Section, main_metric, metric_name
@@ -84,14 +85,17 @@ def average_curves(
 
 
 def write_curves(
-    groups: Mapping[str, Sequence[StoredRun]], metric: str, title: str, path: Path
+    groups: Mapping[str, Sequence[StoredRun]], metric: str, title: str, path: Path, origin: str = ""
 ) -> bool:
-    """Draws a metric of runs against epochs to a PNG; returns False if no run has a history."""
+    """Draws a metric of runs against epochs to a PNG; returns False if no run has a history.
+
+    `origin` is that of `dml.runs.figures.drawing.save`.
+    """
     if curves := average_curves(groups, metric):
         figure, axis = plt.subplots(figsize=(8, 4.8), layout="constrained")
         plot_curves(axis, curves, EPOCH, metric)
         axis.set_title(title, fontsize=11)
-        save(figure, path)
+        save(figure, path, origin)
     return bool(curves)
 
 
@@ -203,8 +207,8 @@ def _pictures_of_runs(section: Section, rows: Sequence[Row], name: str) -> Itera
     for row in rows:
         path = row.stored[0].folder / "figures" / f"{name}.png"
         title = f"{name.replace('_', ' ')} of {row.name} on {section.title}"
-        if path.exists():
-            yield title, data_uri(path.read_bytes(), "image/png")
+        if path.is_file():
+            yield title, data_uri(read_regular(path), "image/png")
 
 
 def _compare_scores(section: Section, metric: str, pictures: list[Picture]) -> None:

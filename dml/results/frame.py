@@ -27,6 +27,7 @@ import pandas as pd
 from dml.core.errors import UserError, first_line
 from dml.core.installation import shell_command
 from dml.core.metric_names import is_score
+from dml.core.regular_files import open_regular
 from dml.core.statistics import Estimate
 from dml.runs.folder.stored_run import Result, State, StoredRun, find_runs, read_run
 
@@ -262,7 +263,9 @@ def read_runs(path: Path) -> list[StoredRun]:
     """
     runs = []
     try:
-        for folder, summary in pd.read_csv(path, dtype=str, usecols=[*SENT])[[*SENT]].to_numpy():
+        with open_regular(path) as file:
+            table = pd.read_csv(file, dtype=str, usecols=[*SENT])
+        for folder, summary in table[[*SENT]].to_numpy():
             run = StoredRun(Path(folder))
             run.parse_summary(json.loads(summary))
             runs.append(run)

@@ -20,10 +20,20 @@ from dml.config.schema import ExperimentConfig
 from dml.core.atomic_io import output_folder, write_text
 from dml.core.errors import UserError, nearest
 from dml.core.metric_names import is_score
+from dml.core.names import check_name
+from dml.core.outputs import (
+    BEGINNING,
+    begins_with,
+    check_not_input,
+    check_output,
+    has_mark,
+    text_mark,
+)
 from dml.core.progress import format_epoch, show_progress
+from dml.core.regular_files import open_regular
 from dml.results import catalog
 from dml.results.compare import BLOCKING, MARKS, VERDICTS, Caveat, Comparison, is_comparable
-from dml.results.frame import format_option, join_some, read_runs, short_names, write_runs
+from dml.results.frame import SENT, format_option, join_some, read_runs, short_names, write_runs
 from dml.results.nearest import find_nearest
 from dml.results.published import TITLES, PublishedResult
 from dml.results.report import Report, Row, Section, build_report, main_metric, metric_name
@@ -35,6 +45,8 @@ if TYPE_CHECKING:
 
 MAX_TABLES = 3  # experiments whose tables the terminal shows; of more it shows a line each
 DECIMALS = {"train_steps": 0, "best_epoch": 1}  # of metrics where nothing is published
+# Columns of every table of results.
+FIXED = {"experiment", "label", "metric", "marks", "details", "folders", "command"}
 MAX_COMMANDS = 5  # that the terminal shows
 
 
@@ -44,6 +56,7 @@ def write_reports(
     out: Path,
     figures: bool = True,
     results: Sequence[Path] = (),
+    overwrite: bool = False,
 ) -> list[Path]:
     """Prints and writes the reports of some experiments.
 
@@ -53,12 +66,14 @@ def write_reports(
         out: folder of the reports.
         figures: False leaves out the pictures.
         results: CSV files with runs of other users, shown next to those in `root`.
+        overwrite: replace any file; by default only earlier reports of the same name.
 
     Returns:
         The written files: HTML, Markdown, CSV, and the runs as CSV.
 
     Raises:
-        UserError: an experiment does not exist, or `single` has no runs.
+        UserError: an experiment does not exist, `single` has no runs, or a file of somebody else
+            is in the place of a report.
     """
     contributed = [run for path in results for run in read_runs(path)]
     known = catalog.experiment_ids()
@@ -70,6 +85,8 @@ def write_reports(
             more = f"; those with finished runs in {root}: {', '.join(with_runs) or 'none'}"
             raise UserError(f"experiment: no '{name}'{nearest(name, [*valid, 'all']) or more}")
     ids = list(dict.fromkeys(id for name in names for id in (valid if name == "all" else [name])))
+    stem = ids[0] if len(ids) == 1 else "all" if "all" in names else "report"
+    paths = _check_files(out, check_name(stem, "experiment"), results, overwrite)
     output_folder(out)
     reports = []
     for id in show_progress(ids, "reading the runs of experiment", len(ids)):
@@ -86,21 +103,53 @@ def write_reports(
         from dml.results.figures import draw_figures  # imported late: it loads matplotlib
     to_draw = show_progress(drawable, "drawing figures of report", len(drawable))
     drawn = {report.about.id: draw_figures(report) for report in to_draw}
-    stem = ids[0] if len(ids) == 1 else "all" if "all" in names else "report"
-    files = {
-        out / f"{stem}.html": render_page(reports, drawn, datetime.now()),
-        out / f"{stem}.md": to_markdown(reports),
-        out / f"{stem}.csv": to_frame(reports).to_csv(index=False),
-        out / f"{stem}_runs.csv": write_runs(run for one in reports for run in one.runs.run),
-    }
-    for path, text in files.items():
+    mark = text_mark(f"report {stem}")
+    texts = (
+        render_page(reports, drawn, datetime.now(), mark),
+        f"{mark}\n\n{to_markdown(reports)}",
+        to_frame(reports).to_csv(index=False),
+        write_runs(run for one in reports for run in one.runs.run),
+    )
+    for path, text in zip(paths, texts, strict=True):
         write_text(path, text)
         console.print(f"written  {path}", soft_wrap=True)
-    return [*files]
+    return paths
+
+
+def _check_files(out: Path, stem: str, results: Sequence[Path], overwrite: bool) -> list[Path]:
+    """Returns the files of a report if they may be written: page, text, table and runs.
+
+    Raises:
+        UserError: a file of somebody else is in their place, or one that the command reads.
+    """
+    of_report = has_mark(f"report {stem}")
+    kinds = {
+        f"{stem}.html": of_report,
+        f"{stem}.md": of_report,
+        f"{stem}.csv": _is_table,
+        f"{stem}_runs.csv": begins_with(",".join(SENT)),
+    }
+    paths = []
+    for name, is_ours in kinds.items():
+        check_not_input(out / name, "--out", *results)
+        paths.append(check_output(out / name, "--out", (), is_ours, overwrite))
+    return paths
+
+
+def _is_table(path: Path) -> bool:
+    """Returns whether a file is one of `to_frame`, whose columns depend on the runs, or empty."""
+    with open_regular(path) as file:
+        first = file.readline(BEGINNING).decode("utf-8", "replace").strip()
+        if not first.strip('"'):
+            return not file.read(1)
+    return set(first.split(",")) >= FIXED
 
 
 def render_page(
-    reports: Sequence[Report], figures: Mapping[str, Sequence[Picture]], made: datetime
+    reports: Sequence[Report],
+    figures: Mapping[str, Sequence[Picture]],
+    made: datetime,
+    mark: str = "",
 ) -> str:
     """Returns the page.
 
@@ -108,6 +157,7 @@ def render_page(
         reports: experiments in the order of the page.
         figures: by experiment; those left out have none.
         made: date and time to show.
+        mark: of the file (`dml.core.outputs.text_mark`).
     """
     environment = Environment(loader=PackageLoader("dml.results", "templates"), autoescape=True)
     helpers = (section_table, question, legend, title_in_words, format_epoch, format_option)
@@ -116,7 +166,8 @@ def render_page(
     names = [title_in_words(report.about) for report in reports]
     title = "; ".join(names) if len(names) <= MAX_TABLES else f"{len(names)} experiments"
     page = environment.get_template("page.html.j2")
-    return page.render(name=title, reports=reports, figures=figures, made=f"{made:%Y-%m-%d %H:%M}")
+    date = f"{made:%Y-%m-%d %H:%M}"
+    return page.render(name=title, reports=reports, figures=figures, made=date, mark=mark)
 
 
 def title_in_words(about: ExperimentConfig) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import re
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -250,6 +251,7 @@ def compare_runs(
 def _draw_curves(runs: pd.DataFrame, path: Path) -> list[Text]:
     """Draws the curves of runs, seeds joined; returns the line that names the picture."""
     from dml.results.figures import write_curves  # late: lists draw nothing
+    from dml.runs.figures.drawing import check_picture
 
     first = runs.drop_duplicates("configuration")
     options, groups = pd.DataFrame(option_columns(first), index=first.configuration), {}
@@ -259,7 +261,11 @@ def _draw_curves(runs: pd.DataFrame, path: Path) -> list[Text]:
         groups[title] = list(runs[runs.configuration == key].run)
     metric, _, classes = first.selected_by.iloc[0].partition(" on ")
     try:
-        drawn = write_curves(groups, metric, f"{common_names(runs)}, {classes} images", path)
+        origin = f"curves {path.parent.name} {path.stem}"
+        check_picture(path, "curves", origin=origin)
+        drawn = write_curves(
+            groups, metric, f"{common_names(runs)}, {classes} images", path, origin
+        )
     except Exception as error:  # no picture is worth the table
         return [Text(f"note: the curves cannot be drawn: {describe_failure(error)}")]
     return [Text(f"curves      {path}")] if drawn else []
@@ -291,7 +297,7 @@ def summarize_sweep(folders: Iterable[Path], outputs: Path, width: int) -> list[
         shown += [Text(), *best_table(groups, width)]
     same = runs[runs.selected_by == runs.selected_by.iloc[0]]
     ids = hashlib.sha256(" ".join(sorted(runs.id)).encode()).hexdigest()[:8]
-    name = "-".join(option_columns(runs))[:40] or "seed"
+    name = re.sub(r"[^\w.-]", "_", "-".join(option_columns(runs))[:40]).lstrip(".") or "seed"
     shown += _draw_curves(same, outputs / "sweeps" / f"{name}-{ids}" / "curves.png")
     return [*shown, Text(f"run folders {outputs}/*/*/*-<id>")]
 

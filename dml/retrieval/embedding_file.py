@@ -18,6 +18,7 @@ from dml.core.atomic_io import replace_file
 from dml.core.class_labels import ADVICE, check_class_labels
 from dml.core.errors import UserError, first_line
 from dml.core.npz_files import map_array
+from dml.core.regular_files import open_regular
 
 PARQUET = ".parquet"
 SMALL = ("paths", "labels", "splits", "made_by")  # read at once
@@ -48,9 +49,9 @@ def check_format(path: Path) -> None:
     """Checks that embeddings can be written to a file of this name.
 
     Raises:
-        UserError: another ending, a folder, or a missing package.
+        UserError: another ending, or a missing package.
     """
-    if path.suffix not in (".npz", PARQUET) or path.is_dir():
+    if path.suffix not in (".npz", PARQUET):
         raise UserError(f"output: {path} must be a file that ends in .npz or {PARQUET}")
     if path.suffix == PARQUET and find_spec("pyarrow") is None:
         raise UserError(f"output: {path} needs pyarrow: pip install pyarrow")
@@ -110,7 +111,7 @@ def open_embeddings(path: str | Path) -> ImageEmbeddings:
 
 
 def _read_npz(path: Path) -> dict[str, np.ndarray]:
-    with open(path, "rb") as raw, np.lib.npyio.NpzFile(raw, allow_pickle=False) as file:
+    with open_regular(path) as raw, np.lib.npyio.NpzFile(raw, allow_pickle=False) as file:
         small = {name: _read_small(file, name) for name in SMALL if name in file}
         large = {n: map_array(path, n) for n in ("embeddings", "views") if n in file}
     return small | large
@@ -129,7 +130,9 @@ def _read_small(file: np.lib.npyio.NpzFile, name: str) -> np.ndarray:
 def _read_parquet(path: Path) -> dict[str, np.ndarray]:
     from pyarrow import parquet
 
-    table, arrays = parquet.read_table(path), {}
+    with open_regular(path) as file:
+        table = parquet.read_table(file)
+    arrays = {}
     for name in table.column_names:
         column, shape = table[name].combine_chunks(), [len(table)]
         _refuse_nulls(column, name)

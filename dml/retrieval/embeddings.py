@@ -20,10 +20,12 @@ from torch import Tensor
 from dml.core.atomic_io import replace_file
 from dml.core.class_labels import ADVICE, number_classes
 from dml.core.errors import UserError, first_line
+from dml.core.regular_files import open_regular
 from dml.retrieval.metrics import concatenate, mean_average_precision, retrieval_metrics
 
 ARRAYS = ("embeddings", "labels", "gallery_embeddings", "gallery_labels", "self_index")
-NAMES = ("paths", "gallery_paths", "made_by")  # of images and network, which no score depends on
+# Of images, network and file, which no score depends on.
+NAMES = ("paths", "gallery_paths", "made_by", "origin")
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +114,11 @@ def concatenate_models(
 
 
 def save_embeddings(
-    path: Path, embeddings: SplitEmbeddings, names: Sequence[Sequence[str]], dtype: str = "float32"
+    path: Path,
+    embeddings: SplitEmbeddings,
+    names: Sequence[Sequence[str]],
+    dtype: str = "float32",
+    origin: str = "",
 ) -> None:
     """Writes embeddings and labels.
 
@@ -121,6 +127,7 @@ def save_embeddings(
         embeddings: of queries and gallery.
         names: of the images, usually their paths: those of the queries, then of the gallery.
         dtype: `float16` (half the size, about three digits) or `float32`.
+        origin: of the file, by which a later call knows it (`is_file_of`); empty: none.
     """
     arrays = {}
     for name, part in zip(ARRAYS, embeddings, strict=True):
@@ -129,8 +136,16 @@ def save_embeddings(
     for prefix, paths in zip(("", "gallery_"), names, strict=False):
         arrays[f"{prefix}embeddings"] = arrays[f"{prefix}embeddings"].astype(dtype)
         arrays[f"{prefix}paths"] = np.array(paths)
+    if origin:
+        arrays["origin"] = np.array(origin)
     with replace_file(path) as temporary, open(temporary, "wb") as file:
         np.savez(file, **arrays)  # type: ignore[arg-type]
+
+
+def is_file_of(origin: str, path: Path) -> bool:
+    """Returns whether a file was written by `save_embeddings` with this origin."""
+    with open_regular(path) as file, np.lib.npyio.NpzFile(file, allow_pickle=False) as arrays:
+        return "origin" in arrays and str(arrays["origin"]) == origin
 
 
 def _row_key(row: np.ndarray) -> bytes:
@@ -184,7 +199,7 @@ def _convert(arrays: dict[str, np.ndarray]) -> None:
 
 def _read_arrays(path: str | Path) -> dict[str, np.ndarray]:
     """Returns the ARRAYS of a file, and warns of others."""
-    with np.load(path, allow_pickle=False) as file:
+    with open_regular(path) as opened, np.load(opened, allow_pickle=False) as file:
         names = [name for name in ARRAYS if name in file]
         if "gallery_embeddings" not in file:
             for name in ("gallery_labels", "self_index"):

@@ -14,6 +14,7 @@ import torch
 
 from dml.core.atomic_io import replace_file
 from dml.core.errors import UserError
+from dml.core.regular_files import check_regular
 from dml.retrieval.embedding_file import ImageEmbeddings, open_embeddings
 from dml.retrieval.exact_search import nearest_neighbors
 
@@ -115,6 +116,8 @@ def _find_candidates(path: Path, points: np.ndarray, queries: torch.Tensor, k: i
     except ImportError as error:
         raise UserError("index: faiss is not installed: pip install faiss-cpu") from error
     saved, count, most = path.with_name(f"{path.name}.faiss"), len(points), min(k + 1, len(points))
+    if saved.exists():
+        check_regular(saved)
     if saved.exists() and saved.stat().st_mtime_ns > path.stat().st_mtime_ns:
         index: Any = faiss.read_index(str(saved))
     else:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from dml.core.atomic_io import write_text
 from dml.core.errors import describe_failure
+from dml.core.regular_files import read_regular_text
 from dml.runs.console import print_line
 
 TO_DRAW, DRAWING = "to draw\n", "drawing\n"  # contents of the file of `DrawingGuard`
@@ -46,7 +47,7 @@ class DrawingGuard:
 
     def plan(self) -> None:
         """Notes that the figures are to be drawn, before the result is stored."""
-        died_before = self.is_pending and self.path.read_text(encoding="utf-8") == DRAWING
+        died_before = self.is_pending and read_regular_text(self.path) == DRAWING
         if not died_before:
             write_text(self.path, TO_DRAW)
 
@@ -57,7 +58,7 @@ class DrawingGuard:
             name: of the figures, for notes.
             draw: is called without arguments.
         """
-        if self.path.read_text(encoding="utf-8") == DRAWING:
+        if read_regular_text(self.path) == DRAWING:
             print_line(f"note: {name} left out: a process ended while it drew them")
         else:
             write_text(self.path, DRAWING)

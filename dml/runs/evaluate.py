@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Collection
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,11 +13,18 @@ from dml.config.identity import method_name
 from dml.config.schema import Config, EvaluateConfig
 from dml.core.atomic_io import write_json
 from dml.core.errors import ConfigError
+from dml.core.outputs import check_output
 from dml.core.progress import open_display, show_task
+from dml.core.regular_files import read_regular_text
 from dml.data.image_index import describe_images
 from dml.data.loaders import LoaderOptions, resolve_eval_batch_size, resolve_workers
 from dml.data.protocol import FOLDS, protocol_test
-from dml.retrieval.embeddings import SplitEmbeddings, load_embeddings, save_embeddings
+from dml.retrieval.embeddings import (
+    SplitEmbeddings,
+    is_file_of,
+    load_embeddings,
+    save_embeddings,
+)
 from dml.runs.build import Builder
 from dml.runs.console import console, print_line, print_scores
 from dml.runs.embeddings import Evaluator
@@ -27,7 +36,7 @@ from dml.training.device import autocast, resolve_device, set_precision
 from dml.training.process_state import restored_process_state
 
 # Options that are used; others are ignored for stored embeddings, or decided by the run.
-FOR_BOTH = {"recall_at", "evaluation.backend", "device"}
+FOR_BOTH = {"recall_at", "evaluation.backend", "device", "overwrite"}
 FOR_EMBEDDINGS = {"embeddings", *FOR_BOTH}
 FOR_RUN = {"run", "save", "data.root", "data.workers", "data.eval_batch_size", *FOR_BOTH}
 
@@ -58,6 +67,7 @@ def evaluate(config: EvaluateConfig, given: Collection[str] = ()) -> dict[str, A
         else:
             source = Path(config.embeddings)
             path = source.with_name(f"{source.stem}.evaluation.json")
+            _check_scores_file(path, source.name, config.overwrite)
             embeddings = load_embeddings(source, resolve_device(config.device))
             if embeddings.queries_are_in_gallery:
                 print_line(
@@ -99,6 +109,11 @@ def _score_network(config: EvaluateConfig, given: Collection[str]) -> tuple[dict
         id = hashlib.sha256(network.encode()).hexdigest()[:8]  # other weights: another folder
         target = Path(config.outputs) / "evaluations" / f"{config.data.name}-{backbone}-{id}"
         embedder, name = builder.embedder(), f"{backbone} on {config.data.name}"
+    _check_scores_file(target / "evaluation.json", name, config.overwrite)
+    stored, origin = target / "embeddings.npz", f"evaluate {name}"
+    if config.save is not None:
+        ours = partial(is_file_of, origin)
+        check_output(stored, "save", (), ours, config.overwrite, hint="overwrite=true")
     transforms, split = builder.transforms(embedder), protocol_test(trained.protocol.splits, index)
     workers = resolve_workers(config.data.workers, index, device)
     loading = LoaderOptions(transforms.to_input, device, workers, builder.source(index))
@@ -115,9 +130,23 @@ def _score_network(config: EvaluateConfig, given: Collection[str]) -> tuple[dict
         "metrics": _scores(config, embeddings, index.recall_at),
     }
     if config.save is not None:
-        save_embeddings(target / "embeddings.npz", embeddings, split.names, config.save)
-        print_line(f"embeddings  {target / 'embeddings.npz'}")
+        save_embeddings(stored, embeddings, split.names, config.save, origin)
+        print_line(f"embeddings  {stored}")
     return result, target / "evaluation.json"
+
+
+def _check_scores_file(path: Path, name: str, overwrite: bool) -> None:
+    """Checks that scores may be written: an existing file holds those of the same name.
+
+    Raises:
+        UserError: it is of something else.
+    """
+
+    def is_ours(path: Path) -> bool:
+        stored = json.loads(read_regular_text(path))
+        return isinstance(stored, dict) and "metrics" in stored and stored.get("name") == name
+
+    check_output(path, "evaluate", (), is_ours, overwrite, hint="overwrite=true")
 
 
 def _scores(

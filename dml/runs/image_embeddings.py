@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import shutil
+import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
@@ -20,8 +21,9 @@ from torch import Tensor
 
 from dml.core.atomic_io import output_folder
 from dml.core.errors import UserError
-from dml.core.locks import try_lock
+from dml.core.outputs import check_not_input, check_output
 from dml.core.progress import show_progress
+from dml.core.row_store import open_store, open_store_folder, remove_store_folder
 from dml.data.decode import BACKGROUND as DEFAULT_BACKGROUND
 from dml.data.folder import list_images
 from dml.data.image_check import count_transparent
@@ -33,6 +35,7 @@ from dml.retrieval import embedding_file
 from dml.retrieval.embedding_file import ImageEmbeddings
 from dml.retrieval.file_search import search_file
 from dml.runs.build import Builder
+from dml.runs.figures.drawing import check_picture
 from dml.runs.figures.run_figures import draw_found
 from dml.runs.job import translate_resource_errors
 from dml.runs.load import compose_network, open_network
@@ -56,6 +59,7 @@ def embed(
     dtype: Literal["float32", "float16"] = "float32",
     batch_size: int | None = None,
     options: Sequence[str] = (),
+    overwrite: bool = False,
 ) -> ImageEmbeddings:
     """Embeds images in batches, as `evaluate.py` does, in memory that their number does not change.
 
@@ -75,6 +79,7 @@ def embed(
         batch_size: images per batch; None: by device and image size.
         options: of `evaluate.py`, for a network of timm and for a dataset:
             `["backbone.input_size=64", "data.root=data"]`.
+        overwrite: replace any file; by default only one of the same network and images.
 
     Raises:
         UserError: network or images cannot be read, an image cannot be decoded, or the file cannot
@@ -86,8 +91,12 @@ def embed(
             output = Path(stack.enter_context(TemporaryDirectory()), "embeddings.npz")
         path = Path(output)
         embedding_file.check_format(path)
-        output_folder(path.parent)
         index, labels, splits = _read_images(images, options)
+        source = images if isinstance(images, str | Path) else index.fingerprint()
+        model = str(network), repeat or 0, fold or 0
+        origin = _describe_origin(model, source, options)
+        ours = partial(_is_of, origin, str(network), _names(index))
+        check_output(path, "output", (), ours, overwrite)
         if splits is not None or not any(option.startswith("data=") for option in options):
             options = ["data=folder" if splits is None else str(images), *options]
         config, embedder = open_network(network, repeat, fold, options)
@@ -106,7 +115,7 @@ def embed(
         made_by: dict[str, Any] = {"network": str(network), "repeat": repeat, "fold": fold}
         made_by |= {"weights": weights.hexdigest()[:16], "options": options, "features": features}
         made_by |= {"views": views, "augmentation": config.transform.augmentation, "dtype": dtype}
-        made_by["background"] = index.background
+        made_by |= {"background": index.background, "origin": origin}
         made_by |= {"precision": config.precision, "batch_size": size, "device": device.type}
         transforms = Builder(config).transforms(embedder)
         transform = Views(transforms.test, transforms.train, views) if views else transforms.test
@@ -119,15 +128,16 @@ def embed(
             pooled = embedder.pool(embedder.features(inputs))
             return pooled.float() if features else embedder.project(pooled)
 
+        output_folder(path.parent)
         folder = path.with_name(f".{path.name}.partial")
         stack.enter_context(translate_resource_errors())
         stack.enter_context(torch.inference_mode())
-        with try_lock(folder / "run.lock"), autocast(config.precision, device):
+        with open_store_folder(folder), autocast(config.precision, device):
             state = [made_by, config.transform.model_dump(mode="json"), index.fingerprint()]
             store = folder / hashlib.sha256(json.dumps(state).encode()).hexdigest()
             width = forward(torch.zeros(1, 3, pixels or 64, pixels or 64, device=device)).shape[1]
             bytes_per_row = (1 + views) * width * np.dtype(dtype).itemsize
-            with open(store, "ab") as file:  # complete batches of an interrupted call are kept
+            with open_store(store) as file:  # complete batches of an interrupted call are kept
                 done = file.tell() // (bytes_per_row * size) * size
                 file.truncate(done * bytes_per_row)
                 rest = Subset(index, np.arange(done, len(index.images)))
@@ -139,12 +149,49 @@ def embed(
                     made = torch.stack([forward(part) for part in parts], 1)
                     file.write(made.cpu().numpy().astype(dtype).tobytes())
                     file.flush()
-            names = np.array([str(image) for image in index.files or range(len(index.images))])
-            rows = np.memmap(store, dtype, "r", shape=(len(names), 1 + views, width))
+                names = _names(index)
+                rows = np.memmap(file, dtype, "r", shape=(len(names), 1 + views, width))
             columns = names, labels, made_by, rows[:, 1:] if views else None, splits
             embedding_file.write_embeddings(path, ImageEmbeddings(rows[:, 0], *columns))
-        shutil.rmtree(folder)
+        remove_store_folder(folder)
         return embedding_file.open_embeddings(path)
+
+
+def _names(index: ImageIndex) -> np.ndarray:
+    """Returns the paths of images, or their numbers where they are no files."""
+    return np.array([str(image) for image in index.files or range(len(index.images))])
+
+
+def _describe_origin(
+    network: tuple[str, int, int], images: str | Path, options: Sequence[str]
+) -> str:
+    """Returns a digest of the network and the images, by which a file of both is known.
+
+    Args:
+        network: as it was given, with the numbers of the model.
+        images: a folder, file or dataset; of images in Python, their fingerprint.
+        options: those of the data count.
+    """
+    places = []
+    for text in (network[0], str(images)):
+        places.append(os.path.realpath(text) if os.path.exists(text) else text)
+    of_data = sorted(option for option in options if option.startswith("data"))
+    return hashlib.sha256(json.dumps([*places, *network[1:], of_data]).encode()).hexdigest()[:16]
+
+
+def _is_of(origin: str, network: str, names: np.ndarray, path: Path) -> bool:
+    """Returns whether a file holds embeddings of an origin.
+
+    A file of an earlier version tells no origin: network and names of the images are compared.
+    """
+    try:
+        stored = embedding_file.open_embeddings(path)
+    except UserError:
+        return False
+    made_by = stored.made_by if isinstance(stored.made_by, dict) else {}
+    if "origin" in made_by:
+        return bool(made_by["origin"] == origin)
+    return made_by.get("network") == network and np.array_equal(stored.paths, names)
 
 
 def _read_images(
@@ -174,6 +221,7 @@ def search(
     *,
     picture: str | Path | None = None,
     index: bool = False,
+    overwrite: bool = False,
 ) -> pd.DataFrame:
     """Returns the k nearest images of each query, by Euclidean distance in float64.
 
@@ -188,6 +236,7 @@ def search(
             else red, and grey if classes are not known.
         index: candidates come from an index of faiss, which the first call builds and saves beside
             the file; False: all rows are compared.
+        overwrite: replace any file; by default only a picture of a search in the same file.
 
     Returns:
         A row for each neighbor, with query, query_label, rank, distance, row, label, path and
@@ -197,10 +246,15 @@ def search(
         UserError: the file or an image cannot be read, a row does not exist, k is too large, the
             network is missing or has changed, or faiss is not installed.
     """
+    origin = f"search {Path(embeddings).name}"
+    if picture is not None:
+        check_picture(Path(picture), "picture", overwrite, origin)
+        check_not_input(Path(picture), "picture", embeddings, *map(str, queries))
     names, table = search_file(embeddings, queries, k, _embed_queries, index)
     if picture is not None:
         made_by = embedding_file.open_embeddings(embeddings).made_by
-        draw_found(names, table, Path(picture), made_by.get("background", DEFAULT_BACKGROUND))
+        background = made_by.get("background", DEFAULT_BACKGROUND)
+        draw_found(names, table, Path(picture), background, origin)
     return table
 
 

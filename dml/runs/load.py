@@ -6,15 +6,18 @@ model.
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import warnings
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torchvision.transforms.functional import to_pil_image
@@ -22,9 +25,12 @@ from torchvision.transforms.functional import to_pil_image
 from dml.config.check import check
 from dml.config.explain import compose_config
 from dml.config.schema import Config, EvaluateConfig
-from dml.core.atomic_io import replace_file, write_text
+from dml.core.atomic_io import replace_file, write_bytes, write_text
 from dml.core.errors import UserError, first_line
+from dml.core.fault_injection import fault_point
 from dml.core.metric_names import is_score, metric_label
+from dml.core.regular_files import read_regular_text
+from dml.core.replaced_folder import recover_folder, replace_folder
 from dml.data.decode import load_image
 from dml.data.image_dataset import ImageDataset
 from dml.data.image_index import Subset
@@ -33,13 +39,26 @@ from dml.models.identity import FeatureNetwork, Identity
 from dml.models.onnx_form import make_onnx
 from dml.runs.build import Builder
 from dml.runs.folder.code_changes import describe_changed_code
+from dml.runs.folder.exported_folder import (
+    CARD,
+    CARD_DIGEST,
+    DIGEST,
+    FILES,
+    ONNX,
+    WEIGHTS,
+    check_belonging,
+    check_target,
+    digest_export,
+    drop_digest,
+    hash_bytes,
+    read_edited_card,
+    write_digest,
+)
 from dml.runs.folder.run_folder import RunFolder, load_config
 from dml.training.checkpoint_files import read_checkpoint
 from dml.training.process_state import restored_process_state
 
 TIMM = "timm:"  # prefix of an off-the-shelf network
-WEIGHTS = "model.safetensors"  # of an exported network
-ONNX, CARD = "model.onnx", "README.md"
 SIZES = 20  # images whose size is compared
 USUAL_SIZE = 64, 64  # pixels, where the images of a run are gone
 TEXT = """\
@@ -169,7 +188,7 @@ def load_embedder(
         UserError: the run has no such model, or it does not fit the config.
     """
     path = Path(folder, WEIGHTS)
-    if not path.is_file():
+    if not path.exists():
         models, key = _list_models(folder), (repeat or 0, fold or 0)
         if repeat is None and fold is None and len(models) > 1:
             warnings.warn(
@@ -183,6 +202,8 @@ def load_embedder(
     if "weights" in config.backbone:
         config.backbone["weights"] = "none"  # they are in the file: no download
     embedder = Builder(config).embedder()
+    if path.name == WEIGHTS:
+        check_belonging(Path(folder))
     try:
         exported = path.name == WEIGHTS
         embedder.load_state_dict(load_file(path) if exported else read_checkpoint(path)["embedder"])
@@ -208,7 +229,20 @@ def _list_models(run_folder: str | Path) -> dict[tuple[int, int], Path]:
     return dict(sorted(models.items()))
 
 
-@restored_process_state()
+class Exported(NamedTuple):
+    """What an export has written.
+
+    Attributes:
+        folder: its folder.
+        card_kept: True if a model card was there that somebody had edited, which stays.
+        difference: the largest one of the ONNX form from PyTorch; None without that form.
+    """
+
+    folder: Path
+    card_kept: bool
+    difference: float | None
+
+
 def export(
     run_folder: str | Path, folder: str | Path, repeat: int | None = None, fold: int | None = None
 ) -> Path:
@@ -219,37 +253,78 @@ def export(
 
     Args:
         run_folder: a run folder.
-        folder: is created if necessary; an earlier export in it is replaced.
+        folder: is created if necessary; an earlier export in it is replaced as a whole, except for
+            a card that was edited.
         repeat, fold: see `dml.load`.
 
     Returns:
         The folder.
 
     Raises:
-        UserError: the folder is not a run folder, or has no such model.
+        UserError: the folder is not a run folder, or has no such model; the folder of the export
+            holds files that no export wrote.
+        OSError: a file cannot be written; nothing has changed then.
     """
-    run, target = RunFolder(run_folder), RunFolder(folder)
+    return write_export(run_folder, folder, repeat, fold).folder
+
+
+@restored_process_state()
+def write_export(
+    run_folder: str | Path,
+    folder: str | Path,
+    repeat: int | None = None,
+    fold: int | None = None,
+    onnx: bool = False,
+) -> Exported:
+    """Writes an export; see `export`, and `export_onnx` for `onnx`."""
+    run = RunFolder(run_folder)
+    target = Path(os.path.realpath(folder))
+    recover_folder(target)
+    check_target(target, run.path)
     config = load_config(run.path)
     _warn_of_changed_code(config, run.path)
     embedder = load_embedder(config, run.path, repeat, fold)
-    for source in (run.config, run.best):
-        if source.exists():
-            write_text(target.path / source.name, source.read_text(encoding="utf-8"))
     # Copies: safetensors refuses tensors that share memory.
     weights = {name: value.clone() for name, value in embedder.state_dict().items()}
-    with replace_file(target.path / WEIGHTS) as temporary:
-        save_file(weights, temporary, metadata={"format": "pt"})
-    summary = run.read_summary()
-    scores = "No scores: it is not finished, or has no test."
-    if summary is not None and summary["metrics"]:
-        means = {name: 100 * value["mean"] for name, value in summary["metrics"].items()}
-        cells = [f"{metric_label(n)} {v:.2f}" for n, v in means.items() if is_score(n)]
-        scores = f"Mean of the run's models, percent on {summary['classes_tested']}, best epoch by "
-        scores += f"{summary['selected_by']}:\n\n- " + "\n- ".join(cells)
     numbers = {"repeat": repeat or 0, "fold": fold or 0}
-    card = TEXT.format(c=config, network=embedder, scores=scores, **numbers)
-    write_text(target.path / CARD, card)
-    return target.path
+    card = TEXT.format(c=config, network=embedder, scores=_describe_scores(run), **numbers)
+    edited, difference = read_edited_card(target), None
+    with replace_folder(target, FILES) as new:
+        texts = {
+            source.name: drop_digest(read_regular_text(source))
+            for source in (run.config, run.best)
+            if source.exists()
+        }
+        digest = digest_export(texts, weights)
+        texts["config.yaml"] = write_digest(texts["config.yaml"], digest)
+        for name, text in texts.items():
+            write_text(new / name, text)
+        metadata = {"format": "pt", DIGEST: digest, CARD_DIGEST: hash_bytes(card.encode())}
+        _save_weights(weights, new / WEIGHTS, metadata)
+        write_bytes(new / CARD, card.encode() if edited is None else edited)
+        fault_point("export_written")
+        if onnx:
+            difference = export_onnx(new)
+    return Exported(Path(folder), edited is not None, difference)
+
+
+def _describe_scores(run: RunFolder) -> str:
+    """Returns the scores of a run, for its card."""
+    summary = run.read_summary()
+    if summary is None or not summary["metrics"]:
+        return "No scores: it is not finished, or has no test."
+    means = {name: 100 * value["mean"] for name, value in summary["metrics"].items()}
+    cells = [f"{metric_label(n)} {v:.2f}" for n, v in means.items() if is_score(n)]
+    scores = f"Mean of the run's models, percent on {summary['classes_tested']}, best epoch by "
+    return scores + f"{summary['selected_by']}:\n\n- " + "\n- ".join(cells)
+
+
+def _save_weights(weights: dict[str, Tensor], path: Path, metadata: dict[str, str]) -> None:
+    try:
+        with replace_file(path) as temporary:
+            save_file(weights, temporary, metadata=metadata)
+    except SafetensorError as error:  # of the disk: it does not raise OSError
+        raise UserError(f"export: the weights cannot be written ({first_line(error)})") from error
 
 
 @restored_process_state()

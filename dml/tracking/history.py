@@ -9,6 +9,7 @@ from typing import Any
 
 from dml.core.atomic_io import write_text
 from dml.core.errors import UserError, first_line
+from dml.core.regular_files import read_regular_text
 
 FIRST = ("repeat", "fold", "epoch", "step")
 
@@ -29,7 +30,7 @@ class History:
         self.columns: list[str] = list(FIRST)
         if self._stored and self.path.exists():
             try:
-                lines = self.path.read_text(encoding="utf-8").splitlines()
+                lines = read_regular_text(self.path).splitlines()
                 reader = csv.DictReader(lines, restval="")
                 self.rows, self.columns = list(reader), list(reader.fieldnames or FIRST)
                 for row in self.rows:

@@ -22,6 +22,7 @@ import torch
 from dml.core.atomic_io import replace_file
 from dml.core.errors import UserError, first_line
 from dml.core.fault_injection import fault_point
+from dml.core.regular_files import open_regular
 from dml.core.run_log import run_logger
 from dml.training.process_group import SINGLE_PROCESS, ProcessGroup
 
@@ -157,7 +158,8 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
         UserError: it is not a complete checkpoint.
     """
     try:
-        content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        with open_regular(path) as file:
+            content: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises RuntimeError, EOFError, UnpicklingError, OSError…
         raise UserError(
             f"resume: {path} is not a complete checkpoint ({type(error).__name__}); "

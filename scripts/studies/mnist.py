@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from dml.core.errors import UserError
+from dml.core.regular_files import read_regular
 from dml.data.image_index import ImageIndex
 
 IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
@@ -42,7 +43,7 @@ def _read_idx(folder: Path, name: str, dimensions: int) -> np.ndarray:
     else:
         raise UserError(f"data.root: neither {name} nor {name}.gz is in {folder}")
     try:
-        content = path.read_bytes()
+        content = read_regular(path)
         content = gzip.decompress(content) if path.suffix == ".gz" else content
     except (OSError, EOFError) as error:
         raise UserError(f"data.root: {path} cannot be read: {error}") from error

@@ -2,7 +2,9 @@ import json
 
 import pytest
 
-from dml.cli.runs_command import main, plan_removal
+from dml.cli.runs_command import Removal, _remove, main, plan_removal
+from dml.core.locks import Busy, try_lock
+from dml.runs.folder.run_folder import RunFolder
 from dml.runs.folder.stored_run import find_runs, read_run
 from tests.stored_runs import write_stored_run
 
@@ -80,7 +82,7 @@ def test_cleaning_keeps_what_a_run_needs(tmp_path):
     finished, stopped = write_stored_run(tmp_path), write_stored_run(tmp_path, None, seed=1)
     empty = write_stored_run(tmp_path, None, curve=(), seed=2)
     for folder in (finished, stopped):
-        for name in ("best.pt", "last.pt", ".best.pt.x.partial"):
+        for name in ("best.pt", "last.pt", ".best.pt.0123abcd.partial"):
             (folder / "checkpoints" / "repeat0-fold0" / name).write_bytes(b"12345")
     searched = write_stored_run(tmp_path, None, curve=(), seed=3)
     for folder in (finished, searched):
@@ -91,11 +93,78 @@ def test_cleaning_keeps_what_a_run_needs(tmp_path):
     job = "checkpoints/repeat0-fold0"
     assert gone == {
         empty,
-        finished / job / ".best.pt.x.partial",
+        finished / job / ".best.pt.0123abcd.partial",
         finished / "search" / "trials",
-        stopped / job / ".best.pt.x.partial",
+        stopped / job / ".best.pt.0123abcd.partial",
     }
     assert not any(path.exists() for path in gone)
     assert (stopped / job / "last.pt").exists()  # the run continues from it
     assert (finished / job / "best.pt").exists()
     assert not plan_removal(map(read_run, find_runs(tmp_path)), whole=False)
+
+
+LOCKS = (
+    *("run.lock", "checkpoints/repeat0-fold0/run.lock", "search/claim.lock"),
+    *("search/journal.lock", "search/trials/0000/run.lock"),
+    "search/trials/0000/checkpoints/repeat0-fold1/run.lock",
+)
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+@pytest.mark.parametrize("score", [0.5, None])
+def test_a_folder_in_use_stays(tmp_path, capsys, lock, score):
+    folder = write_stored_run(tmp_path, score)
+    (folder / "checkpoints/repeat0-fold0/.best.pt.0123abcd.partial").write_bytes(b"1")
+    (folder / "run.lock").touch()
+    with try_lock(folder / lock):
+        (folder / "search" / "trials").mkdir(parents=True, exist_ok=True)
+        before = sorted(folder.rglob("*"))
+        if score is None:
+            alone = "searching" if lock.startswith("search") else "running"
+            assert read_run(folder).state == alone
+        assert main(["--runs", str(tmp_path), "rm", str(folder), "--yes"]) == 1
+        assert "stop it first" in capsys.readouterr().err
+        assert main(["--runs", str(tmp_path), "clean", "--yes"]) == 0
+        with pytest.raises(Busy):
+            RunFolder(folder).clear()
+        # begun after the list was made
+        removal = Removal(folder, folder, "", 0)
+        with pytest.raises(Busy):
+            _remove([removal], sure=True)
+        assert sorted(folder.rglob("*")) == before
+    assert main(["--runs", str(tmp_path), "rm", str(folder), "--yes"]) == 0
+    assert not folder.exists()
+
+
+KEPT = (
+    *("checkpoints/repeat0-fold0/best.pt", "checkpoints/repeat0-fold0/last.pt"),
+    *("checkpoints/repeat0-fold0/result.json", "search/trials/0000/history.csv", "best.yaml"),
+    *("search/journal.log", "notes.txt", "figures/mine.png", "network/model.safetensors"),
+    *(".photos.npz.partial/data", ".notes.partial"),
+)
+
+
+@pytest.mark.parametrize("name", KEPT)
+@pytest.mark.parametrize("history", [None, "", "repeat,fold,epoch,step\n"])
+def test_cleaning_keeps_what_somebody_may_need(tmp_path, name, history):
+    folder = write_stored_run(tmp_path, None, curve=())
+    if history is not None:
+        (folder / "history.csv").write_text(history)
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(b"12345")
+    assert main(["--runs", str(tmp_path), "clean", "--yes"]) == 0
+    assert (folder / name).read_bytes() == b"12345"
+    (folder / name).unlink()
+
+
+def test_overwriting_keeps_files_of_others_in_a_folder_that_is_no_run(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    for name in ("notes.txt", "checkpoints/repeat0-fold0/best.pt"):
+        (folder.path / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder.path / name).write_text("1")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a.png").write_text("1")
+    (folder.path / "figures").symlink_to(tmp_path / "data")
+    folder.clear()
+    assert {path.name for path in folder.path.iterdir()} == {"notes.txt", "run.lock"}
+    assert (tmp_path / "data" / "a.png").exists()

@@ -88,3 +88,24 @@ def test_whole_way_from_a_server_that_breaks_off(name, breaks, root, tmp_path, m
     assert not list(root.glob(".downloads/*"))
     here, there = dataset.read(root), dataset.read(tmp_path / "tree")
     assert here.fingerprint() == there.fingerprint()
+
+
+@pytest.mark.parametrize("kind", ["folder", "link", "file"])
+def test_what_a_user_has_in_the_hidden_place_stays(root: Path, tmp_path: Path, kind: str):
+    cars, hidden = publish("cars", tmp_path), root / ".cars.unpacking"
+    archives = [tmp_path / "site" / file.name for file in cars.files]
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    root.mkdir(exist_ok=True)
+    if kind == "link":
+        hidden.symlink_to(mine)
+    elif kind == "folder":
+        hidden.mkdir()
+        (hidden / "notes.txt").write_text("mine")
+    else:
+        hidden.write_text("mine")
+    with pytest.raises(UserError, match="is not of this command"):
+        prepare(cars, root, archives)
+    assert not list(mine.iterdir())
+    assert hidden.is_symlink() == (kind == "link")
+    assert kind != "folder" or (hidden / "notes.txt").read_text() == "mine"

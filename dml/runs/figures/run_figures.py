@@ -169,7 +169,11 @@ def draw_neighbors(
 
 
 def draw_found(
-    queries: Sequence[str], found: pd.DataFrame, path: Path, background: str = BACKGROUND
+    queries: Sequence[str],
+    found: pd.DataFrame,
+    path: Path,
+    background: str = BACKGROUND,
+    origin: str = "",
 ) -> None:
     """Draws queries and the images that `dml.search` found for them, the nearest first.
 
@@ -180,6 +184,7 @@ def draw_found(
         found: k rows for each query, in their order, with query_label, label and path.
         path: PNG to write.
         background: color below transparent pixels.
+        origin: see `save`.
     """
     frames = np.where(found["label"] == found["query_label"], GREEN, RED)
     frames[found["query_label"].isna()] = GREY
@@ -190,7 +195,7 @@ def draw_found(
         load = partial(load_image, apply_orientation=True, background=background)
         images = map(load, map(Path, files))
         grids[title] = images, [*colors]
-    save(draw_grids(grids), path)
+    save(draw_grids(grids), path, origin)
 
 
 def learning_curve(histories: Sequence[pd.DataFrame], select: str, name: str, path: Path) -> None:

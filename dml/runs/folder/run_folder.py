@@ -20,13 +20,17 @@ from dml.config.schema import Config
 from dml.core.atomic_io import read_json, write_json, write_text
 from dml.core.errors import ConfigError, UserError, first_line
 from dml.core.installation import shell_command
-from dml.core.locks import Busy, find_held, try_lock
+from dml.core.locks import lock_all, try_lock
+from dml.core.regular_files import read_regular_text
+from dml.core.replaced_folder import recover_folder
 from dml.core.secrets import mask_options, mask_text
 from dml.data.image_index import ImageIndex
-from dml.runs.folder.stored_run import StoredRun, read_config
+from dml.runs.folder.stored_run import StoredRun, is_run, read_config
 
 RUN_LOCK = "run.lock"  # of the process that trains
 RESULT = "result.json"  # of a job: it is finished, unless figures are left to draw
+# Files and folders by which a folder without a config was a run.
+OF_RUNS = ("checkpoints", "search", "figures", "history.csv", "best.yaml", "dataset.json", "run_id")
 FIGURES_STATE = "figures_state.txt"  # beside a result or summary while its figures are left to draw
 
 
@@ -131,19 +135,22 @@ class RunFolder:
         path = self.path / "run_id"
         if not path.exists():
             write_text(path, uuid.uuid4().hex[:12] + "\n")
-        return path.read_text(encoding="utf-8").strip()
+        return read_regular_text(path).strip()
 
     def clear(self) -> None:
         """Removes all files of an earlier run except the locks.
 
+        Of a folder that is no run, only what a run writes is removed.
+
         Raises:
-            Busy: a process trains or searches in the folder.
+            Busy: a process works in the folder.
         """
-        with self.locked():
-            if held := find_held(self.search):
-                raise Busy(held)
+        whole = is_run(self.path)
+        with lock_all(self.path, RUN_LOCK):
             for path in self.path.iterdir():
-                if path.is_dir():
+                if not whole and path.name not in OF_RUNS:
+                    continue
+                if path.is_dir() and not path.is_symlink():
                     shutil.rmtree(path, ignore_errors=True)
                 elif path.suffix != ".lock":
                     path.unlink(missing_ok=True)
@@ -178,6 +185,7 @@ def load_config(run_folder: str | Path, data_root: str | None = None) -> Config:
 
 def load_cfg(run_folder: str | Path) -> DictConfig:
     """Returns the config of a run as it is stored; see `load_config`."""
+    recover_folder(Path(run_folder))  # of an export that was killed
     cfg = _read_yaml(RunFolder(run_folder).config, StoredRun(Path(run_folder)).parse)
     cfg["overwrite"] = False  # it applied to the earlier run only
     return cfg

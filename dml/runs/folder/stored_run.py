@@ -25,6 +25,7 @@ from pydantic_core import from_json
 from dml.config.identity import flatten, identity, refuse_interpolation
 from dml.core.errors import UserError, first_line
 from dml.core.locks import find_held, is_locked
+from dml.core.regular_files import open_regular, read_regular
 from dml.tracking import History
 
 
@@ -32,11 +33,11 @@ class State(StrEnum):
     """State of a run folder."""
 
     FINISHED = "finished"
-    RUNNING = "running"  # a process holds its lock
+    RUNNING = "running"  # a process works in it: it holds a lock of the run or of a model
     SEARCHING = "searching"
     STOPPED = "stopped"  # the same command continues
     FAILED = "failed"  # its log ends with an error
-    EMPTY = "empty"  # stopped before its first evaluation
+    EMPTY = "empty"  # stopped before its first evaluation and its first checkpoint
     DAMAGED = "damaged"  # a file cannot be read
 
 
@@ -200,7 +201,7 @@ def read_run(folder: Path) -> StoredRun:
     try:
         run.size, run.written = _measure(folder)
         if (folder / "summary.json").exists():
-            summary = _read(folder / "summary.json", lambda path: from_json(path.read_bytes()))
+            summary = _read(folder / "summary.json", lambda path: from_json(read_regular(path)))
             if isinstance(summary, dict) and "config" not in summary:  # of an earlier version
                 summary["config"] = _read(folder / "config.yaml", read_config)
             run.parse_summary(summary)
@@ -228,7 +229,7 @@ def read_config(path: Path) -> dict[str, Any]:
         ValueError: it cannot be read, or holds `${`, an alias or an object.
     """
     try:
-        text, level = path.read_bytes(), 0
+        text, level = read_regular(path), 0
         for event in yaml.parse(text, yaml.CSafeLoader):
             level += isinstance(event, yaml.CollectionStartEvent)
             level -= isinstance(event, yaml.CollectionEndEvent)
@@ -256,21 +257,29 @@ def _validate(kind: Any, content: Any, file: str) -> Any:
 
 def _find_state(folder: Path) -> tuple[State, str]:
     """Returns the state of an unfinished run, and the error in which it ended."""
-    if is_locked(folder / "run.lock"):
-        return State.RUNNING, ""
-    if find_held(folder / "search"):
-        return State.SEARCHING, ""
+    if held := find_held(folder):
+        searches = "search" in held.relative_to(folder).parts
+        alone = searches and not is_locked(folder / "run.lock")
+        return (State.SEARCHING if alone else State.RUNNING), ""
     if error := _read_last_error(folder / "train.log"):
         return State.FAILED, error
-    begun = (folder / "search/trials").exists() or History(folder / "history.csv").rows
+    begun = History(folder / "history.csv").rows or _has_results(folder)
     return (State.STOPPED if begun else State.EMPTY), ""
+
+
+def _has_results(folder: Path) -> bool:
+    """Returns whether a folder holds a checkpoint, a result, or trials, whatever it lacks."""
+    if (folder / "search/trials").exists():
+        return True
+    patterns = ("*.pt", "*.safetensors", "result.json", "summary.json", "best.yaml", "journal.log")
+    return any(any(folder.rglob(pattern)) for pattern in patterns)
 
 
 def _read_last_error(log: Path) -> str:
     """Returns the error of the last start in a log; empty if there is none."""
     if not log.exists():
         return ""
-    with open(log, "rb") as file:
+    with open_regular(log) as file:
         file.seek(max(0, log.stat().st_size - 8192))
         lines = file.read().decode("utf-8", "replace").splitlines()
     starts = [n for n, line in enumerate(lines) if "] command: " in line]

@@ -34,6 +34,7 @@ from dml.core.errors import UserError, first_line
 from dml.core.fault_injection import fault_point
 from dml.core.installation import shell_command
 from dml.core.locks import Busy, wait_for_lock
+from dml.core.regular_files import check_regular, read_regular
 from dml.core.secrets import mask_text
 from dml.runs.drawing_guard import attempt
 from dml.runs.figures.drawing import plt, save
@@ -242,7 +243,9 @@ def open_journal(path: Path) -> JournalStorage:
     # The system's lock is freed at once when its holder is killed; Optuna's own blocks the others
     # for half a minute.
     lock: Any = FileLock(path.with_suffix(".lock"), fallback_to_soft=False)
+    if path.exists():
+        check_regular(path)
     backend = JournalFileBackend(str(path), lock_obj=lock)
     with lock:
-        os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
+        os.truncate(path, read_regular(path).rfind(b"\n") + 1)
     return JournalStorage(backend)

@@ -10,7 +10,9 @@ import pandas as pd
 from jinja2 import Template
 
 from dml.core.atomic_io import write_text
-from dml.runs.figures.drawing import BLUE, GREY, plt, save, tidy
+from dml.core.outputs import check_output
+from dml.core.regular_files import open_regular
+from dml.runs.figures.drawing import BLUE, GREY, check_picture, plt, save, tidy
 from scripts.docs.markdown import code, table
 from scripts.studies.reality_check.declaration import Declaration
 from scripts.studies.reality_check.statistics import (
@@ -25,6 +27,35 @@ from scripts.studies.reality_check.statistics import (
 from scripts.studies.reality_check.trainings import Results
 
 TEMPLATE = Path(__file__).with_name("page.md.jinja")
+
+
+PICTURES = ("ranking", "curves", "summary", "claims")
+
+
+def check_page(folder: Path, name: str, start: str) -> None:
+    """Checks that a page, its pictures and its tables may be written.
+
+    Args:
+        folder, name: see `write_page`.
+        start: of the first line of such a page.
+
+    Raises:
+        UserError: a file of somebody else is in their place.
+    """
+
+    def is_page(path: Path) -> bool:
+        with open_regular(path) as file:
+            return file.read(len(start.encode())) == start.encode()
+
+    def is_table(path: Path) -> bool:
+        with open_regular(path) as file:
+            return b"arm" in file.readline(4096).strip().split(b",")
+
+    check_output(folder / f"{name}.md", "page", (), is_page)
+    for picture in PICTURES:
+        check_picture(folder / name / f"{picture}.png", "page")
+    for table_name in Results._fields:
+        check_output(folder / name / f"{table_name}.csv", "page", (), is_table)
 
 
 def write_page(

@@ -1,0 +1,26 @@
+"""Names that become the name of a file or folder."""
+
+from __future__ import annotations
+
+import re
+
+from dml.core.errors import UserError
+
+RULE = "letters, digits and . _ - + = only, a letter or digit first"
+LONGEST = 128  # characters; file systems take 255 bytes with endings
+
+
+def is_name(text: str) -> bool:
+    """Returns whether a text may be the name of a file or folder: never a path."""
+    return len(text) <= LONGEST and re.fullmatch(r"\w[\w.+=,@-]*", text) is not None
+
+
+def check_name(text: str, option: str) -> str:
+    """Returns a name.
+
+    Raises:
+        UserError: it is none (`is_name`).
+    """
+    if not is_name(text):
+        raise UserError(f"{option}: {text!r} becomes the name of a file: {RULE}")
+    return text

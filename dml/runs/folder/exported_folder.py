@@ -1,0 +1,172 @@
+"""The folder of an exported network: its files, and whether they belong together.
+
+`config.yaml` and the weights carry one digest, so that a config beside the weights of another
+network is noticed. Exports of earlier versions carry none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from dml.core.errors import UserError
+from dml.core.regular_files import open_regular, read_regular
+from dml.core.replaced_folder import MARK
+from dml.runs.folder.stored_run import read_config
+
+CONFIG, BEST = "config.yaml", "best.yaml"
+WEIGHTS, ONNX, CARD = "model.safetensors", "model.onnx", "README.md"
+FILES = (CONFIG, BEST, WEIGHTS, ONNX, f"{ONNX}.data", CARD)
+DIGEST, CARD_DIGEST = "dml_export", "dml_card"  # in the metadata of the weights
+LINE = "# exported with the weights "  # the last line of the config, before the digest
+NODES = {"data", "loss", "method", "backbone", "embedder", "protocol"}  # of every config
+HEADER_BYTES = 100 << 20  # of safetensors' own limit
+
+
+def hash_bytes(content: bytes) -> str:
+    """Returns the digest that files of an export carry."""
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def digest_export(texts: Mapping[str, str], weights: Mapping[str, Tensor]) -> str:
+    """Returns the digest of a network: of its config, the best values of its search, its weights.
+
+    Args:
+        texts: name of the file → its text.
+        weights: on the CPU.
+    """
+    digest = hashlib.sha256()
+    for name in sorted(texts):
+        digest.update(f"{name}\n{texts[name]}\n".encode())
+    for name in sorted(weights):
+        value = weights[name]
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
+        digest.update(value.contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def write_digest(config: str, digest: str) -> str:
+    """Returns the text of a config with the digest."""
+    return f"{config.rstrip()}\n{LINE}{digest}\n"
+
+
+def drop_digest(config: str) -> str:
+    """Returns the text of a config without a digest, of a run or of another export."""
+    return re.sub(rf"^{re.escape(LINE)}\w*\n?", "", config, flags=re.MULTILINE)
+
+
+def _read_digest(folder: Path) -> str | None:
+    text = read_regular(folder / CONFIG).decode("utf-8", "replace")
+    found = re.search(rf"^{re.escape(LINE)}(\w+)\s*$", text, re.MULTILINE)
+    return found[1] if found else None
+
+
+def _read_metadata(weights: Path) -> dict[str, str]:
+    """Returns the metadata of a file of safetensors.
+
+    Raises:
+        ValueError: it is not such a file.
+        OSError: it cannot be read.
+    """
+    with open_regular(weights) as file:
+        length = int.from_bytes(file.read(8), "little")
+        if length > min(HEADER_BYTES, os.fstat(file.fileno()).st_size):
+            raise ValueError("not a file of safetensors")
+        header = json.loads(file.read(length))
+    metadata = header.get("__metadata__", {}) if isinstance(header, dict) else None
+    if not isinstance(metadata, dict):
+        raise ValueError("not a file of safetensors")
+    return metadata
+
+
+def check_belonging(folder: Path) -> None:
+    """Checks that config and weights of an exported network are of one export.
+
+    Raises:
+        UserError: they are not, or cannot be read.
+    """
+    try:
+        of_weights, of_config = _read_metadata(folder / WEIGHTS).get(DIGEST), _read_digest(folder)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(
+            f"load: {folder / WEIGHTS} is damaged or of another network: {reason}"
+        ) from error
+    if of_weights != of_config:
+        raise UserError(
+            f"load: {CONFIG} and {WEIGHTS} in {folder} are of two exports; export the network again"
+        )
+
+
+def check_target(target: Path, run: Path) -> None:
+    """Checks that a network may be exported to a folder: it is new, empty, or an earlier export.
+
+    Args:
+        target: the folder, without links in its path.
+        run: folder of the network that is exported.
+
+    Raises:
+        UserError: the folder is or holds something else.
+    """
+    if not os.path.lexists(target):
+        return
+    if not stat.S_ISDIR(os.stat(target).st_mode):
+        raise UserError(f"export: {target}: File exists; give the name of a folder")
+    if run.is_dir() and os.path.samefile(target, run):
+        raise UserError(f"export: {target} is the folder that is exported; choose another one")
+    if os.path.samefile(target, os.curdir) or os.path.ismount(target):
+        raise UserError(
+            f"export: {target} is the current folder, or a mounted one, and cannot be replaced as "
+            "a whole; choose a folder in it"
+        )
+    others = sorted(path.name for path in target.iterdir() if not _may_be_ours(path))
+    if others:
+        raise UserError(
+            f"export: {target} holds {_list(others)}, which no export has written; choose another "
+            "folder"
+        )
+    if any(target.iterdir()) and not _is_export(target):
+        raise UserError(
+            f"export: {target} holds files that are not of an earlier export, or were changed "
+            "since; choose another folder"
+        )
+
+
+def _list(names: list[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more
+
+
+def _may_be_ours(path: Path) -> bool:
+    return path.name in (*FILES, MARK) and stat.S_ISREG(path.lstat().st_mode)
+
+
+def _is_export(folder: Path) -> bool:
+    """Returns whether a folder of such names holds an export, of this or of an earlier version."""
+    try:
+        metadata = _read_metadata(folder / WEIGHTS)
+        content = read_config(folder / CONFIG)
+        return metadata.get(DIGEST) == _read_digest(folder) and content.keys() >= NODES
+    except (OSError, ValueError):
+        return False
+
+
+def read_edited_card(folder: Path) -> bytes | None:
+    """Returns the model card of an export if it was edited since; None: it was not, or is gone.
+
+    What an earlier version has written counts as edited.
+    """
+    try:
+        card = read_regular(folder / CARD)
+        written = _read_metadata(folder / WEIGHTS).get(CARD_DIGEST)
+    except (OSError, ValueError):
+        return None
+    return None if hash_bytes(card) == written else card
