@@ -36,12 +36,12 @@ HEAD = ("their code (revision)", "what was compared", "largest difference", "all
 
 @report_errors
 def main(argv: list[str] | None = None) -> int:
-    """Returns the exit status: 0, or 1 if a difference is larger than allowed."""
+    """Returns the exit status: 0, or 1 if a difference is too large or the folder has no clone."""
     kind = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=kind)
     parser.add_argument("repositories", nargs="?", type=Path, help="folder of their clones")
     given: Path | None = parser.parse_args(argv).repositories
-    root, rows, fits = given or Path("authors"), [], True
+    root, rows, fits, ran = given or Path("authors"), [], True, False
     for comparison in yaml.safe_load((FOLDER / "comparisons.yaml").read_text(encoding="utf-8")):
         folder = root / Path(comparison["name"]).name
         needed = [root / comparison.get(key, "") for key in ("python", "packages")]
@@ -52,6 +52,7 @@ def main(argv: list[str] | None = None) -> int:
             print(f"git clone https://github.com/{comparison['name']} {folder}")
             print(f"git -C {folder} checkout {comparison['revision']}")
             print(*(line.format(root=root) for line in comparison.get("commands", ())), sep="\n")
+        ran = ran or bool(runs)
         found = compare(comparison, root.resolve(), folder.resolve()) if runs else None
         for row, (compared, allowed) in comparison["rows"].items():
             difference = largest_difference(row, *found) if found else 0.0
@@ -59,6 +60,9 @@ def main(argv: list[str] | None = None) -> int:
             cells = [f"{difference:.1g}" if found else "not run", f"{allowed:.1g}"]
             rows.append((f"{comparison['name']} {comparison['revision'][:7]}", compared, *cells))
             print(*rows[-1], sep=" | ")
+    if given and not ran:
+        print(f"error: {given} has no clone of these repositories; the page stays as it is")
+        return 1
     if given:
         ours = git(environment.ROOT, "describe", "--always", "--dirty", "--exclude=*")
         heading = f"Ours is revision {ours}, {datetime.now(UTC):%Y-%m-%d}.\n\n"

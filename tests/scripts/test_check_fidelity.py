@@ -21,21 +21,44 @@ def test_differences_are_relative_to_the_largest_entry_and_mirrored_arrays_are_e
     assert compare("missing", {}, theirs) == np.inf
 
 
-def test_repositories_that_are_not_there_are_rows_that_say_so(tmp_path, monkeypatch, capsys):
+def test_a_folder_without_clones_leaves_the_page_alone(tmp_path, monkeypatch, capsys):
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- comparisons -->\nthe table\n<!-- end of comparisons -->\nafter\n")
+    before = page.read_bytes()
+    monkeypatch.setattr(check_fidelity, "PAGE", page)
+    assert check_fidelity.main([str(tmp_path)]) == 1
+    assert page.read_bytes() == before
+    said = capsys.readouterr().out
+    assert f"error: {tmp_path} has no clone" in said
+    for one in COMPARISONS:
+        assert f"git -C {tmp_path / Path(one['name']).name} checkout {one['revision']}" in said
+
+
+def test_repositories_that_are_not_there_are_rows_that_say_so(tmp_path, monkeypatch):
     page = tmp_path / "page.md"
     page.write_text(
         "before\n<!-- comparisons -->\nthe former table\n<!-- end of comparisons -->\nafter\n"
     )
+    first = COMPARISONS[0]
+    clone = tmp_path / Path(first["name"]).name
+
+    def revision_of_the_clone(folder, *words):
+        return first["revision"] if folder == clone else ""
+
     monkeypatch.setattr(check_fidelity, "PAGE", page)
+    monkeypatch.setattr(check_fidelity, "git", revision_of_the_clone)
+    monkeypatch.setattr(check_fidelity, "compare", lambda *more: ({}, {}))
+    monkeypatch.setattr(check_fidelity, "largest_difference", lambda *more: 0.0)
+    for key in ("python", "packages"):
+        (tmp_path / first.get(key, "")).mkdir(parents=True, exist_ok=True)
     assert check_fidelity.main([str(tmp_path)]) == 0
-    text, said = page.read_text(), capsys.readouterr().out
+    text = page.read_text()
     assert text.startswith("before\n")
     assert text.endswith("after\n")
     assert "former" not in text
     for one in COMPARISONS:
         assert text.count(f"{one['name']} {one['revision'][:7]}") == len(one["rows"])
-        assert f"git -C {tmp_path / Path(one['name']).name} checkout {one['revision']}" in said
-    assert text.count("| not run |") == sum(len(one["rows"]) for one in COMPARISONS)
+    assert text.count("| not run |") == sum(len(one["rows"]) for one in COMPARISONS[1:])
 
 
 def test_every_row_of_the_table_was_run_and_is_within_its_tolerance():
