@@ -25,6 +25,13 @@ class C1Loss(PairLoss):
 
     Raises:
         ValueError: an argument is not a finite number.
+
+    Example:
+        >>> loss = C1Loss()
+        >>> embeddings = torch.eye(4)[[0, 1, 0, 2]]
+        >>> labels = torch.tensor([0, 0, 1, 1])
+        >>> round(loss(embeddings, labels).item(), 3)
+        1.25
     """
 
     def __init__(self, epsilon: float = 1e-5, margin: float = 0.5) -> None:
@@ -53,6 +60,13 @@ class C2Loss(PairLoss):
 
     Raises:
         ValueError: an argument is not a finite number.
+
+    Example:
+        >>> loss = C2Loss()
+        >>> embeddings = torch.eye(4)[[0, 1, 0, 2]]
+        >>> labels = torch.tensor([0, 0, 1, 1])
+        >>> round(loss(embeddings, labels).item(), 3)
+        1.798
     """
 
     def __init__(self, positive_margin: float = 0.0, negative_margin: float = 0.3841) -> None:

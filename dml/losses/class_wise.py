@@ -39,6 +39,13 @@ class ClassWiseMultiSimilarityLoss(PairLoss):
 
     Raises:
         ValueError: an argument is out of range.
+
+    Example:
+        >>> loss = ClassWiseMultiSimilarityLoss(alpha=2, beta=10, delta=0.5)
+        >>> embeddings = torch.eye(4)[[0, 1, 0, 2]]
+        >>> labels = torch.tensor([0, 0, 1, 1])
+        >>> round(loss(embeddings, labels).item(), 3)
+        0.468
     """
 
     needs_labels = True
@@ -99,6 +106,13 @@ class ClassBalancedContrastiveLoss(PairLoss):
 
     Raises:
         ValueError: an argument is out of range.
+
+    Example:
+        >>> loss = ClassBalancedContrastiveLoss(positive_margin=0.1, negative_margin=0.5)
+        >>> embeddings = torch.eye(4)[[0, 1, 0, 2]]
+        >>> labels = torch.tensor([0, 0, 1, 1])
+        >>> round(loss(embeddings, labels).item(), 3)
+        0.287
     """
 
     needs_labels = True

@@ -44,6 +44,13 @@ class HISTLoss(ClassificationLoss):
 
     Raises:
         ValueError: an argument is out of range.
+
+    Example:
+        >>> loss = HISTLoss(num_classes=3, embedding_size=8)
+        >>> value = loss(torch.randn(6, 8), torch.tensor([0, 0, 1, 1, 2, 2]))
+        >>> value.backward()  # to the parameters of the loss, too
+        >>> value.shape
+        torch.Size([])
     """
 
     def __init__(

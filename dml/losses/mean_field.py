@@ -84,6 +84,13 @@ class MeanFieldContrastiveLoss(MeanFieldLoss):
 
     Raises:
         ValueError: an argument is out of range.
+
+    Example:
+        >>> loss = MeanFieldContrastiveLoss(num_classes=3, embedding_size=8)
+        >>> value = loss(torch.randn(6, 8), torch.tensor([0, 0, 1, 1, 2, 2]))
+        >>> value.backward()  # to the parameters of the loss, too
+        >>> value.shape
+        torch.Size([])
     """
 
     def __init__(
@@ -148,6 +155,13 @@ class MeanFieldClassWiseMultiSimilarityLoss(MeanFieldLoss):
 
     Raises:
         ValueError: an argument is out of range.
+
+    Example:
+        >>> loss = MeanFieldClassWiseMultiSimilarityLoss(num_classes=3, embedding_size=8)
+        >>> value = loss(torch.randn(6, 8), torch.tensor([0, 0, 1, 1, 2, 2]))
+        >>> value.backward()  # to the parameters of the loss, too
+        >>> value.shape
+        torch.Size([])
     """
 
     def __init__(
@@ -197,6 +211,13 @@ class MeanFieldNCALoss(MeanFieldLoss):
 
     Raises:
         ValueError: an argument is out of range.
+
+    Example:
+        >>> loss = MeanFieldNCALoss(num_classes=3, embedding_size=8)
+        >>> value = loss(torch.randn(6, 8), torch.tensor([0, 0, 1, 1, 2, 2]))
+        >>> value.backward()  # to the parameters of the loss, too
+        >>> value.shape
+        torch.Size([])
     """
 
     def __init__(self, num_classes: int, embedding_size: int, alpha: float = 10.0) -> None:

@@ -31,8 +31,8 @@ def check_mined(
         like: the embeddings.
         checks: receives the check that all positions are in the batch or the references.
 
-        Raises:
-            ValueError: the tuple has neither 3 nor 4 tensors.
+    Raises:
+        ValueError: the tuple has neither 3 nor 4 tensors.
     """
     if indices_tuple is None:
         return None

@@ -42,8 +42,8 @@ class PMLAdapter(BaseMetricLossFunction):
             ref_emb: R×D references; `embeddings` itself: no references.
             ref_labels: R integers.
 
-            Raises:
-                ValueError: an argument is invalid for the loss.
+        Raises:
+            ValueError: an argument is invalid for the loss.
         """
         references = () if ref_emb is embeddings else (ref_emb, ref_labels)
         value = self.loss(embeddings, labels, indices_tuple, *references)

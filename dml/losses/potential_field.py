@@ -78,6 +78,13 @@ class PotentialFieldLoss(FieldLoss):
 
     Raises:
         ValueError: an argument is out of range.
+
+    Example:
+        >>> loss = PotentialFieldLoss(num_classes=3, embedding_size=8, proxies_per_class=2)
+        >>> value = loss(torch.randn(6, 8), torch.tensor([0, 0, 1, 1, 2, 2]))
+        >>> value.backward()  # to the parameters of the loss, too
+        >>> value.shape
+        torch.Size([])
     """
 
     def __init__(
@@ -122,6 +129,13 @@ class ContrastivePotentialLoss(FieldLoss):
 
     Raises:
         ValueError: an argument is out of range.
+
+    Example:
+        >>> loss = ContrastivePotentialLoss(num_classes=3, embedding_size=8, proxies_per_class=2)
+        >>> value = loss(torch.randn(6, 8), torch.tensor([0, 0, 1, 1, 2, 2]))
+        >>> value.backward()  # to the parameters of the loss, too
+        >>> value.shape
+        torch.Size([])
     """
 
     def __init__(

@@ -51,6 +51,13 @@ class ProxyNCALoss(ProxySoftmaxLoss):
 
     Raises:
         ValueError: an argument is out of range.
+
+    Example:
+        >>> loss = ProxyNCALoss(num_classes=3, embedding_size=8)
+        >>> value = loss(torch.randn(6, 8), torch.tensor([0, 0, 1, 1, 2, 2]))
+        >>> value.backward()  # to the parameters of the loss, too
+        >>> value.shape
+        torch.Size([])
     """
 
     def __init__(self, num_classes: int, embedding_size: int, softmax_scale: float = 1.0) -> None:
@@ -69,6 +76,13 @@ class ProxyNCAPlusPlusLoss(ProxySoftmaxLoss):
 
     Raises:
         ValueError: an argument is out of range.
+
+    Example:
+        >>> loss = ProxyNCAPlusPlusLoss(num_classes=3, embedding_size=8)
+        >>> value = loss(torch.randn(6, 8), torch.tensor([0, 0, 1, 1, 2, 2]))
+        >>> value.backward()  # to the parameters of the loss, too
+        >>> value.shape
+        torch.Size([])
     """
 
     def __init__(self, num_classes: int, embedding_size: int, temperature: float = 0.1) -> None:
@@ -92,6 +106,13 @@ class CenterContrastiveLoss(ProxySoftmaxLoss):
 
     Raises:
         ValueError: an argument is out of range.
+
+    Example:
+        >>> loss = CenterContrastiveLoss(num_classes=3, embedding_size=8)
+        >>> value = loss(torch.randn(6, 8), torch.tensor([0, 0, 1, 1, 2, 2]))
+        >>> value.backward()  # to the parameters of the loss, too
+        >>> value.shape
+        torch.Size([])
     """
 
     def __init__(

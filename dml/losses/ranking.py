@@ -106,6 +106,13 @@ class SmoothAPLoss(RankingLoss):
 
     Raises:
         ValueError: the temperature is not above 0.
+
+    Example:
+        >>> loss = SmoothAPLoss()
+        >>> embeddings = torch.eye(4)[[0, 1, 0, 2]]
+        >>> labels = torch.tensor([0, 0, 1, 1])
+        >>> round(loss(embeddings, labels).item(), 3)
+        0.274
     """
 
     def gains(
@@ -141,6 +148,13 @@ class RecallAtKLoss(RankingLoss):
     Raises:
         ValueError: an argument is out of range, or there is no k. In a call: references or a
             miner's tuple with similarity mixup.
+
+    Example:
+        >>> loss = RecallAtKLoss()
+        >>> embeddings = torch.eye(4)[[0, 1, 0, 2]]
+        >>> labels = torch.tensor([0, 0, 1, 1])
+        >>> round(loss(embeddings, labels).item(), 3)
+        0.529
     """
 
     def __init__(

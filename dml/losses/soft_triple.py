@@ -26,6 +26,11 @@ class CentersRegularizer(nn.Module):
 
     Raises:
         ValueError: `centers_per_class` is not an integer of at least 1.
+
+    Example:
+        >>> regularizer = CentersRegularizer(centers_per_class=2)
+        >>> regularizer(torch.randn(6, 8)).shape  # two centers of each of three classes
+        torch.Size([])
     """
 
     def __init__(self, centers_per_class: int) -> None:

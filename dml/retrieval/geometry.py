@@ -372,8 +372,8 @@ def predicted_positivity(
         margin: m.
         bins: number of equal intervals of λ.
 
-        Returns:
-            Shares, 0–1, per interval; NaN for intervals without any λ.
+    Returns:
+        Shares, 0–1, per interval; NaN for intervals without any λ.
 
     Raises:
         ValueError: shapes differ, a λ lies outside [0, 1], or `bins` is not a positive integer.

@@ -121,9 +121,15 @@ def retrieval_metrics(
         queries with a relevant item, 0–1; `queries`: the number of these queries;
         `queries_without_match`: the number of ignored queries.
 
-        Raises:
-            ValueError: embeddings, labels, a K or `self_index` are invalid, or no query has a
-                relevant item.
+    Raises:
+        ValueError: embeddings, labels, a K or `self_index` are invalid, or no query has a
+            relevant item.
+
+    Example:
+        >>> embeddings = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]])
+        >>> labels = torch.tensor([0, 0, 1, 1])
+        >>> retrieval_metrics(embeddings, labels)["map_at_r"]
+        1.0
     """
     check_counts(recall_at, "recall_at")
     _check_average(average)
@@ -224,12 +230,12 @@ def mean_average_precision(
             the queries of a class.
         memory_mb: bound on the size of the working buffers, as for `nearest_neighbors`.
 
-        Returns:
-            mAP, 0–1.
+    Returns:
+        mAP, 0–1.
 
-        Raises:
-            ValueError: embeddings, labels or `self_index` are invalid, or no query has a relevant
-                item.
+    Raises:
+        ValueError: embeddings, labels or `self_index` are invalid, or no query has a relevant
+            item.
     """
     _check_average(average)
     query, searched, query_B, gallery_N = check_labeled(
