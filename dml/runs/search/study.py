@@ -38,7 +38,7 @@ from dml.core.secrets import mask_text
 from dml.runs.drawing_guard import attempt
 from dml.runs.figures.drawing import plt, save
 from dml.runs.folder.run_folder import RunFolder
-from dml.runs.search.proposals import Params, Space, propose
+from dml.runs.search.proposals import Params, Space, check_params, propose
 
 REASON = "reason"  # attribute of a trial that failed
 
@@ -78,7 +78,14 @@ class Study:
 
     def best_trial(self) -> FrozenTrial | None:
         """Returns the first complete trial with the highest score; None if no trial is complete."""
-        return max(self.complete_trials(), key=lambda trial: trial.value or 0.0, default=None)
+        best = max(self.complete_trials(), key=lambda trial: trial.value or 0.0, default=None)
+        if best is not None:
+            self._check(best)
+        return best
+
+    def _check(self, trial: FrozenTrial) -> None:
+        """Raises UserError if a stored trial sets what this search does not."""
+        check_params(trial.params, self.space, str(self.config.storage or self.folder.journal))
 
     def has_open_trials(self) -> bool:
         """Returns True if trials are missing or unfinished."""
@@ -93,6 +100,7 @@ class Study:
                 if not trial.state.is_finished():
                     with suppress(Busy):
                         self._lock_trial(trial.number)
+                        self._check(trial)
                         return trial
             if len(trials) >= c.trials:
                 return None
