@@ -29,6 +29,7 @@ def embed(argv: Sequence[str] | None = None) -> int:
     add("--batch-size", type=_positive, help="default: by device and size of the images")
     add("options", nargs="*", help="of a network of timm or a dataset: backbone.input_size=64")
     _add_model(parser)
+    _add_trust(parser, "the network")
     options = vars(parser.parse_intermixed_args(argv))
     from dml.runs.image_embeddings import embed  # imported late: --help need not load torch
 
@@ -50,6 +51,7 @@ def search(argv: Sequence[str] | None = None) -> int:
     add("-k", type=int, default=10, help="neighbors (default: 10)")
     add("--index", action="store_true", help="of faiss, saved beside the file, not exact")
     add("--picture", metavar="<file>.png", help="draw queries and neighbors")
+    _add_trust(parser, "the network that made the file")
     add("--csv", action="store_true", help="print CSV")
     options = vars(parser.parse_args(argv))
     as_csv = options.pop("csv")
@@ -76,20 +78,29 @@ def export(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("run", help="run folder")
     parser.add_argument("folder", help="created if necessary")
     _add_model(parser)
+    _add_trust(parser, "the run")
     parser.add_argument("--onnx", action="store_true", help="also write model.onnx")
     options = parser.parse_args(argv)
     from dml.runs.load import export, export_onnx
 
-    folder = export(options.run, options.folder, options.repeat, options.fold)
+    model = options.repeat, options.fold
+    folder = export(options.run, options.folder, *model, trust=options.trust)
     print(f"exported    {folder}: fill in the license in README.md")
     if options.onnx:
-        print(f"model.onnx  differs from PyTorch by at most {export_onnx(folder):.0e}")
+        difference = export_onnx(folder, options.trust)
+        print(f"model.onnx  differs from PyTorch by at most {difference:.0e}")
     return 0
 
 
 def _add_model(parser: argparse.ArgumentParser) -> None:
     for name in ("repeat", "fold"):
         parser.add_argument(f"--{name}", type=int, help="of a run with several models, from 0")
+
+
+def _add_trust(parser: argparse.ArgumentParser, named: str) -> None:
+    parser.add_argument(
+        "--trust", action="store_true", help=f"{named} may name any class or function"
+    )
 
 
 def _positive(text: str) -> int:

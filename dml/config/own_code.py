@@ -123,6 +123,21 @@ def file_of(module: str) -> str:
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
+def find_file(target: str) -> str:
+    """Returns the file, or the installed package, that an import of a dotted name would run first.
+
+    Nothing is imported, parents neither.
+    """
+    importlib.invalidate_caches()
+    name = target.replace(":", ".")
+    chain = _find_chain(name)
+    own = [spec.name for spec in chain if _is_own(spec)]
+    if own:
+        return file_of(own[0])
+    top = name.partition(".")[0]
+    return f"the package {top}" if chain else f"{top}, which is not installed here"
+
+
 def package_versions(plain: dict[str, Any]) -> dict[str, str]:
     """Returns the versions of installed packages that the config names or its own code imports."""
     names = find_own_code(plain).packages - RECORDED

@@ -7,8 +7,9 @@ import json
 import logging
 import shutil
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
@@ -16,8 +17,10 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 import torch
+from PIL import ImageColor
 from torch import Tensor
 
+from dml.config.stored_network import parse_network
 from dml.core.atomic_io import output_folder
 from dml.core.errors import UserError
 from dml.core.locks import try_lock
@@ -56,6 +59,7 @@ def embed(
     dtype: Literal["float32", "float16"] = "float32",
     batch_size: int | None = None,
     options: Sequence[str] = (),
+    trust: bool = False,
 ) -> ImageEmbeddings:
     """Embeds images in batches, as `evaluate.py` does, in memory that their number does not change.
 
@@ -75,6 +79,7 @@ def embed(
         batch_size: images per batch; None: by device and image size.
         options: of `evaluate.py`, for a network of timm and for a dataset:
             `["backbone.input_size=64", "data.root=data"]`.
+        trust: see `dml.load`.
 
     Raises:
         UserError: network or images cannot be read, an image cannot be decoded, or the file cannot
@@ -90,7 +95,7 @@ def embed(
         index, labels, splits = _read_images(images, options)
         if splits is not None or not any(option.startswith("data=") for option in options):
             options = ["data=folder" if splits is None else str(images), *options]
-        config, embedder = open_network(network, repeat, fold, options)
+        config, embedder = open_network(network, repeat, fold, options, trust)
         config = config.on_device(device.type == "cuda")
         if not any(option.startswith(BACKGROUND) for option in options):
             index = replace(index, background=config.data.background)  # as in training
@@ -174,6 +179,7 @@ def search(
     *,
     picture: str | Path | None = None,
     index: bool = False,
+    trust: bool = False,
 ) -> pd.DataFrame:
     """Returns the k nearest images of each query, by Euclidean distance in float64.
 
@@ -188,6 +194,8 @@ def search(
             else red, and grey if classes are not known.
         index: candidates come from an index of faiss, which the first call builds and saves beside
             the file; False: all rows are compared.
+        trust: the network that made the file may be of a hub, or name any class or function; see
+            `dml.load`.
 
     Returns:
         A row for each neighbor, with query, query_label, rank, distance, row, label, path and
@@ -197,18 +205,43 @@ def search(
         UserError: the file or an image cannot be read, a row does not exist, k is too large, the
             network is missing or has changed, or faiss is not installed.
     """
-    names, table = search_file(embeddings, queries, k, _embed_queries, index)
+    names, table = search_file(embeddings, queries, k, partial(_embed_queries, trust=trust), index)
     if picture is not None:
         made_by = embedding_file.open_embeddings(embeddings).made_by
-        draw_found(names, table, Path(picture), made_by.get("background", DEFAULT_BACKGROUND))
+        draw_found(names, table, Path(picture), _background(made_by))
     return table
 
 
-def _embed_queries(queries: Sequence[str], stored: ImageEmbeddings) -> np.ndarray:
-    if not (made_by := stored.made_by):
+def _background(made_by: dict[str, Any]) -> str:
+    """Returns the color below transparent images of a file; the default for what is no color."""
+    color = made_by.get("background")
+    with suppress(ValueError):
+        if isinstance(color, str) and len(ImageColor.getrgb(color)) == 3:
+            return color
+    return DEFAULT_BACKGROUND
+
+
+def _embed_queries(
+    queries: Sequence[str], stored: ImageEmbeddings, trust: bool = False
+) -> np.ndarray:
+    """Embeds images that are not in a file by the network that the file names."""
+    made_by = stored.made_by
+    if not made_by.get("network"):
         raise UserError("query: the file does not say which network made it; take images of it")
-    same = {key: made_by[key] for key in ("network", "repeat", "fold", "features", "options")}
-    made = embed(images=queries, **same)
-    if made.made_by["weights"] != made_by["weights"]:
+    source = "the file of embeddings"
+    network = parse_network(made_by["network"], made_by.get("options", []), source, trust)
+    model = made_by.get("repeat"), made_by.get("fold")
+    if not all(number is None or isinstance(number, int) for number in model):
+        raise UserError(f"network: {source} names no model by its repeat and fold")
+    made = embed(
+        network.name,
+        queries,
+        repeat=model[0],
+        fold=model[1],
+        features=bool(made_by.get("features")),
+        options=network.options,
+        trust=trust,
+    )
+    if made.made_by["weights"] != made_by.get("weights"):
         raise UserError(f"network: {made_by['network']} has changed since it made the file")
     return made.embeddings
