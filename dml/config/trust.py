@@ -34,7 +34,7 @@ NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*(:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*
 # Values by which timm, or a network of ours, fetches what another file or server holds.
 FETCHED = re.compile(r"\s*(\w[\w+.-]*://|(hf|hf[-_]hub|local-dir):)", re.IGNORECASE)
 WITH_WEIGHTS = ("TimmBackbone", "BNInception")  # of dml.models; by default they download
-WEIGHTS = "backbone.weights"
+WEIGHTS, SETTINGS = "backbone.weights", "tracking.settings"
 OF_HYDRA = re.compile(r"hydra(\W.*)?")
 # Nodes whose texts are shown or compared, and never opened; and those that only a training opens.
 NOT_OPENED = ("name", "note", "experiment", "code", "outputs")
@@ -135,13 +135,13 @@ def _is_module(name: str) -> bool:
 def _walk(node: Any, path: str = "") -> Iterator[tuple[str, str, Any]]:
     """Yields (dotted option, key, value) of every entry of nested dictionaries and lists.
 
-    The key is the last part of a dotted one: `{"loss.miner._target_": …}` sets `_target_`.
+    An item of a list has no key. A dotted key counts by each of its parts:
+    `{"loss.miner._target_": …}` sets `_target_`.
     """
     if isinstance(node, list):
         for number, item in enumerate(node):
+            yield f"{path}[{number}]", "", item
             yield from _walk(item, f"{path}[{number}]")
-            if not isinstance(item, dict | list):
-                yield f"{path}[{number}]", "", item
     if not isinstance(node, dict):
         return
     for name, value in node.items():
@@ -204,6 +204,8 @@ def _find_fetched(content: dict[str, Any], trains: bool) -> Iterator[tuple[str, 
                 yield option, f"'{value}' would be fetched from elsewhere"
             if option != "backbone" and _downloads(value):
                 yield option, "the weights of this network would be downloaded"
+            if option == SETTINGS and value:
+                yield option, "settings of a tracker may name a server or a program"
 
 
 def _downloads(node: Any) -> bool:
