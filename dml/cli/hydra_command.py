@@ -25,6 +25,7 @@ TEST_SCORES = (
     "holdout have validation classes"
 )
 TRUSTED = ("resume=", "params=", "run=", "experiment")  # words that name files of others
+RERUN = "--experimental-rerun"  # of Hydra
 NAMED_JOBS = 3  # per reason of failure
 GRID_SWEEPERS = (
     "hydra_plugins.dml_grids.GridSweeper",
@@ -74,6 +75,8 @@ def command(
 
     OmegaConf.register_new_resolver("choices_for_help", choices_for_help, replace=True)
     flags, others = split_flags(sys.argv[1:])
+    if any(flag.partition("=")[0] == RERUN for flag in flags):
+        raise ConfigError([f"{RERUN}: it reads a pickle, which runs code; use resume=<run folder>"])
     if any(word.startswith("-") for word in others):
         raise ConfigError(explain(sys.argv[1:], config_name))
     if prints_config(flags):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
@@ -31,6 +32,7 @@ def embed(argv: Sequence[str] | None = None) -> int:
     _add_model(parser)
     _add_trust(parser, "the network")
     options = vars(parser.parse_intermixed_args(argv))
+    _find_own_code(options["trust"])
     from dml.runs.image_embeddings import embed  # imported late: --help need not load torch
 
     images, width = embed(**options).embeddings.shape
@@ -55,6 +57,7 @@ def search(argv: Sequence[str] | None = None) -> int:
     add("--csv", action="store_true", help="print CSV")
     options = vars(parser.parse_args(argv))
     as_csv = options.pop("csv")
+    _find_own_code(options["trust"])
     from dml.runs.image_embeddings import search
 
     found = search(**options)
@@ -81,6 +84,7 @@ def export(argv: Sequence[str] | None = None) -> int:
     _add_trust(parser, "the run")
     parser.add_argument("--onnx", action="store_true", help="also write model.onnx")
     options = parser.parse_args(argv)
+    _find_own_code(options.trust)
     from dml.runs.load import export, export_onnx
 
     model = options.repeat, options.fold
@@ -101,6 +105,13 @@ def _add_trust(parser: argparse.ArgumentParser, named: str) -> None:
     parser.add_argument(
         "--trust", action="store_true", help=f"{named} may name any class or function"
     )
+
+
+def _find_own_code(trust: bool) -> None:
+    """Lets a trusted folder name classes in files of the current folder, as in training."""
+    here = os.getcwd()
+    if trust and here not in sys.path:
+        sys.path.append(here)  # installed packages take precedence
 
 
 def _positive(text: str) -> int:

@@ -21,7 +21,7 @@ import sysconfig
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import packages_distributions, version
 from importlib.util import resolve_name
 from pathlib import Path
@@ -135,7 +135,12 @@ def find_file(target: str) -> str:
     if own:
         return file_of(own[0])
     top = name.partition(".")[0]
-    return f"the package {top}" if chain else f"{top}, which is not installed here"
+    if chain:
+        return f"the package {top}"
+    here = PathFinder.find_spec(top, [os.getcwd()])  # where commands find the user's classes
+    if here is not None and here.origin is not None:
+        return os.path.relpath(here.origin)
+    return f"{top}, which is not installed here"
 
 
 def package_versions(plain: dict[str, Any]) -> dict[str, str]:

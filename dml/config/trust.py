@@ -177,7 +177,7 @@ def _texts(value: Any) -> Iterator[str]:
         for item in value:
             yield from _texts(item)
     else:
-        yield str(value)
+        yield value if isinstance(value, str) else f"{value!r}, which is no text"
 
 
 def _describe(outside: list[Named], source: Path) -> str:

@@ -355,7 +355,12 @@ HOSTILE = hostile()
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_file_of_embeddings(stranger, monkeypatch, name, suffix=".npz"):
+def test_a_file_of_embeddings(stranger, monkeypatch, name):
+    refuse_photo(monkeypatch, name, ".npz")
+
+
+def refuse_photo(monkeypatch, name: str, suffix: str) -> None:
+    """Checks that a photo is not searched for, and rows are."""
     monkeypatch.setattr("dml.models.backbones.load_network", lambda *more: pytest.fail("made"))
     file = write_file(f"file{suffix}", made_by(**HOSTILE[name]))
     with pytest.raises(UserError) as refusal:
@@ -368,7 +373,7 @@ def test_a_file_of_embeddings(stranger, monkeypatch, name, suffix=".npz"):
 def test_a_parquet_file(stranger, monkeypatch):
     pytest.importorskip("pyarrow")
     for name in ("backbone.mean module", "target class", "network 'timm:hf-hub:a/b'"):
-        test_a_file_of_embeddings(stranger, monkeypatch, name, ".parquet")
+        refuse_photo(monkeypatch, name, ".parquet")
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -478,3 +483,173 @@ def test_a_stored_search_sets_what_it_searches(stranger):
     for params in ({"backbone.mean": CALLS["module"]}, {"loss.a": CALLS["module"]}, {"seed": 1}):
         with pytest.raises(UserError, match=r"journal\.log"):
             check_params(params, space, "journal.log")
+
+
+OWN = """
+import numpy as np
+import torch
+from torch import nn
+
+from dml.data.image_index import ImageIndex
+from dml.methods.plain import Plain
+from dml.tracking import Tracker
+
+
+class Loss(nn.Module):
+    def forward(self, embeddings, labels):
+        return embeddings.square().mean()
+
+
+class Method(Plain):
+    pass
+
+
+class Net(nn.Module):
+    def __init__(self, width=4):
+        super().__init__()
+        self.layer = nn.Conv2d(3, width, 3)
+
+    def forward(self, images):
+        return self.layer(images)
+
+
+def net(width):
+    return Net(width)
+
+
+class Schedule(torch.optim.lr_scheduler.StepLR):
+    pass
+
+
+class Silent(Tracker):
+    pass
+
+
+def read_noise():
+    labels = np.repeat(np.arange(6), 8)
+    images = np.random.default_rng(0).integers(0, 255, (48, 8, 8, 3), np.uint8)
+    return ImageIndex("noise", images, labels, np.where(labels < 3, "train", "test"))
+"""
+OWN_WORDS = {
+    "loss": ["loss=custom", "loss._target_=my_own.Loss"],
+    "method": ["method=custom", "method._target_=my_own.Method"],
+    "network": ["backbone=custom", "backbone._target_=my_own.Net", "transform.size=8"],
+    "factory": ["backbone=custom", "backbone._target_=my_own.net", "+backbone.width=5"],
+    "reader": [
+        *("data=custom", "data.reader._target_=my_own.read_noise", "backbone=small_cnn"),
+        *("transform.size=8", "transform.test_resize=8", "data.batch_size=4"),
+        *("data.sampler=random", "data.images_per_class=null", "protocol=traditional"),
+    ],
+    "tracker": ["tracking._target_=my_own.Silent"],
+    "schedule": ["optim.schedule={_target_:my_own.Schedule,step_size:1}"],
+}
+PML = "pytorch_metric_learning"
+OPEN_WORDS = {
+    "PML": ["loss=custom", f"loss._target_={PML}.losses.CircleLoss", "+loss.gamma=80"],
+    "MultipleLosses": [
+        *("loss=custom", f"loss._target_={PML}.losses.MultipleLosses"),
+        f"+loss.losses=[{{_target_:{PML}.losses.CircleLoss}},{{_target_:{PML}.losses.NTXentLoss}}]",
+    ],
+    "parts": [
+        "loss=contrastive",
+        f"+loss.distance={{_target_:{PML}.distances.LpDistance}}",
+        f"+loss.reducer={{_target_:{PML}.reducers.MeanReducer}}",
+        f"+loss.miner={{_target_:{PML}.miners.PairMarginMiner}}",
+    ],
+    "NAdam": ["optim._target_=torch.optim.NAdam", "optim.args={}"],
+    "OneCycle": [
+        "~optim.schedule",
+        "+optim.schedule={_target_:torch.optim.lr_scheduler.OneCycleLR,max_lr:1,total_steps:9}",
+    ],
+    "cosine": ["optim.schedule=cosine"],
+}
+
+
+def train_words(composed, words):
+    from tests.conftest import TINY, run_config
+
+    given = {word.partition("=")[0] for word in words} | {"backbone.width"}
+    tiny = [word for word in TINY if word.partition("=")[0] not in given]
+    small = [] if "backbone=custom" in words else ["backbone.width=4"]
+    if not any(word.startswith("data=") for word in words):
+        tiny.append("data=digits")
+    words = [*tiny, *words, "protocol.epochs=0", "optim.lr=0.1", *small]
+    return run_config(composed(*dict.fromkeys(words)))[1]
+
+
+@pytest.mark.parametrize("form", OWN_WORDS)
+def test_own_code_that_is_typed_needs_no_word_and_to_be_loaded_trust(stranger, composed, form):
+    Path("my_own.py").write_text(OWN)
+    folder = train_words(composed, OWN_WORDS[form])
+    for use in (dml.load, dml.load_all, resume, lambda path: dml.export(path, "net")):
+        with pytest.raises(
+            ConfigError, match=r"_target_: my_own.* would run code of my_own\.py.*trust"
+        ):
+            use(folder)
+    assert not Path("net").exists()
+    dml.load(folder, trust=True)
+    assert len(dml.load_all(folder, trust=True)) == 1
+    resume(folder, trust=True)
+    dml.export(folder, "net", trust=True)
+    with pytest.raises(ConfigError, match="trust"):
+        dml.load("net")
+    dml.load("net", trust=True)
+    made = dml.embed("net", "photo.png", "made.npz", trust=True)
+    Image.new("RGB", (8, 8), "red").save("other.png")
+    if form in ("network", "factory"):
+        assert made.embeddings.shape == (1, 8)
+    file = write_file("file.npz", json.dumps(made.made_by))
+    with pytest.raises(ConfigError, match="trust"):
+        dml.search(file, ["other.png"], k=1)
+    assert len(dml.search(file, ["other.png"], k=1, trust=True)) == 1
+
+
+@pytest.mark.parametrize("form", OPEN_WORDS)
+def test_parts_of_libraries_are_loaded_without_a_word(stranger, composed, form):
+    folder = train_words(composed, OPEN_WORDS[form])
+    dml.load(folder)
+    resume(folder)
+    dml.load(dml.export(folder, "net"))
+
+
+def test_a_network_of_the_hub_is_opened_with_trust_only(run, stranger):
+    content = read_plain_yaml(run / "config.yaml")
+    for model in ("hf-hub:a/b", "HF_HUB:a/b", "local-dir:hub"):
+        content["backbone"] |= {"_target_": "dml.models.backbones.TimmBackbone", "model": model}
+        (run / "config.yaml").write_text(yaml.safe_dump(content))
+        with pytest.raises(ConfigError, match=r"would be fetched from elsewhere.*trust=true"):
+            load_config(run)
+        load_config(run, trust=True)
+
+
+def test_a_run_does_not_download_what_its_folder_holds(run, stranger, monkeypatch):
+    """Also where a stranger has taken `weights` out, so that the class's own default holds."""
+    content = read_plain_yaml(run / "config.yaml")
+    content["backbone"] = {"name": "x", "_target_": "dml.models.backbones.TimmBackbone"}
+    content["backbone"]["model"] = "test_resnet"
+    (run / "config.yaml").write_text(yaml.safe_dump(content))
+    with pytest.raises(UserError, match="damaged or of another network"):
+        dml.load(run)
+
+
+def test_trust_is_for_files_that_are_named(stranger, command_line):
+    status, _, err = command_line("data=digits", "trust=true")
+    assert (status, err.startswith("error: trust: has no effect here")) == (2, True)
+    status, _, err = command_line("data=digits", "params=mft", "trust=perhaps")
+    assert "must be true or false" in err
+
+
+def test_a_command_with_trust_is_stored_whole(stranger, command_line):
+    Path("my_own.py").write_text(OWN)
+    Path("values.yaml").write_text("method._target_: my_own.Method\noptim.lr: 1e-5\n")
+    words = ["data=digits", "protocol.epochs=0", "backbone.width=4", "params=values.yaml"]
+    status, _, err = command_line(*words)
+    assert status == 2
+    assert "values.yaml: method._target_: my_own.Method would run code of my_own.py" in err
+    assert command_line(*words, "trust=true")[0] == 0
+    (folder,) = Path("outputs/single").glob("*/*")
+    assert "trust=true" in (folder / "command.txt").read_text()
+    content = read_plain_yaml(folder / "config.yaml")
+    assert content["optim"]["lr"] == 1e-5
+    assert "trust" not in content
+    assert dml.train([*words, "trust=true"])["folder"] == str(folder)
