@@ -74,7 +74,9 @@ def resume(folder: str, words: list[str], trust: bool = False) -> None:
     """Resumes the run in a folder, which may have been moved; see `dml.runs.experiment`."""
     from dml.runs.folder.run_folder import load_cfg
 
-    load_cfg(folder, trust, trains=True)  # a wrong folder is reported before torch is loaded
+    load_cfg(
+        folder, trust, trains=True, words=words
+    )  # a wrong folder is reported before torch is loaded
     from dml.runs.experiment import resume
 
     resume(folder, words, trust)

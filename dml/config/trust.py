@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from dml.config.own_code import find_file
 from dml.core.errors import ConfigError
 from dml.core.installation import CONFIGS
+from dml.core.secrets import MASK
 
 TARGET = "_target_"
 OPEN = (
@@ -34,7 +35,7 @@ NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*(:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*
 # Values by which timm, or a network of ours, fetches what another file or server holds.
 FETCHED = re.compile(r"\s*(\w[\w+.-]*://|(hf|hf[-_]hub|local-dir):)", re.IGNORECASE)
 WITH_WEIGHTS = ("TimmBackbone", "BNInception")  # of dml.models; by default they download
-WEIGHTS, SETTINGS = "backbone.weights", "tracking.settings"
+WEIGHTS, SETTINGS = "backbone.weights", "tracking.settings."
 OF_HYDRA = re.compile(r"hydra(\W.*)?")
 # Nodes whose texts are shown or compared, and never opened; and those that only a training opens.
 NOT_OPENED = ("name", "note", "experiment", "code", "outputs")
@@ -55,7 +56,11 @@ class Named(NamedTuple):
 
 
 def check_content(
-    content: dict[str, Any], source: Path, trust: bool = False, trains: bool = True
+    content: dict[str, Any],
+    source: Path,
+    trust: bool = False,
+    trains: bool = True,
+    typed: Collection[str] = (),
 ) -> None:
     """Checks the content of a file; nothing that it names is imported.
 
@@ -64,6 +69,7 @@ def check_content(
         source: the file, for messages.
         trust: the user trusts the file: any class or function may be named.
         trains: also texts are checked by which a training would fetch weights or reach a server.
+        typed: options whose values the command line replaces.
 
     Raises:
         ConfigError: what is never allowed in a file, or a name that needs `trust`.
@@ -77,6 +83,8 @@ def check_content(
     if outside:
         raise ConfigError([_describe(outside, source)])
     for option, reason in _find_fetched(content, trains):
+        if option in typed:
+            continue
         raise ConfigError([f"{source}: {option}: {reason}; {ALLOW}"])
 
 
@@ -200,12 +208,14 @@ def _find_fetched(content: dict[str, Any], trains: bool) -> Iterator[tuple[str, 
         for option, _, value in _walk({name: node}):
             if option == WEIGHTS and not trains:  # those of the folder are loaded instead
                 continue
+            if trains and MASK in str(value):  # a secret that was not stored, and is asked for
+                continue
             if isinstance(value, str) and FETCHED.match(value):
                 yield option, f"'{value}' would be fetched from elsewhere"
             if option != "backbone" and _downloads(value):
                 yield option, "the weights of this network would be downloaded"
-            if option == SETTINGS and value:
-                yield option, "settings of a tracker may name a server or a program"
+            if option.startswith(SETTINGS) and isinstance(value, str):
+                yield option, "a setting of a tracker may name a server or a program"
 
 
 def _downloads(node: Any) -> bool:

@@ -105,7 +105,7 @@ def resume(path: str | Path, words: Sequence[str] = (), trust: bool = False) -> 
     Raises:
         UserError: the folder is not a run folder, or a word changes the result; see also `run`.
     """
-    stored = load_cfg(path, trust, trains=True)
+    stored = load_cfg(path, trust, trains=True, words=words)
     cfg = OmegaConf.merge(stored, OmegaConf.from_dotlist([*words]))
     assert isinstance(cfg, DictConfig)
     if changed := {n: v for n, v in identity(cfg).items() if identity(stored).get(n) != v}:

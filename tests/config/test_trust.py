@@ -172,3 +172,26 @@ def test_a_network_of_the_hub_needs_trust():
     for name in ("https://x.invalid/a", "hf:a/b"):
         with pytest.raises(UserError):
             parse_network(name, [], "x", trust=True)
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        *({"backbone": {"weights": "https://x.invalid/y"}}, {"loss": {"a": [{"b": "hf:a/b"}]}}),
+        *({"search": {"storage": "sqlite:///x.db"}}, {"tracking": {"settings": {"a": "b"}}}),
+        *({"method": {"model": "HF-Hub:a/b"}}, {"data": {"root": "S3://a"}}),
+    ],
+)
+def test_what_a_training_would_reach(node):
+    with pytest.raises(ConfigError, match=r"stranger\.yaml: .*trust=true"):
+        check_content(node, SOURCE)
+    check_content(node, SOURCE, trust=True)
+
+
+def test_what_is_typed_again_or_was_never_stored_needs_no_trust():
+    check_content({"search": {"storage": "sqlite:///x.db"}}, SOURCE, typed={"search.storage"})
+    check_content({"search": {"storage": "postgresql://me:***@host"}}, SOURCE)
+    check_content({"tracking": {"settings": {"init_timeout": 90, "raises": True}}}, SOURCE)
+    check_content({"note": "https://x.invalid", "name": "hf:x"}, SOURCE)
+    unused = {"search": {"storage": "sqlite:///x.db"}, "backbone": {"weights": "https://x.invalid"}}
+    check_content(unused, SOURCE, trains=False)

@@ -180,20 +180,27 @@ def load_config(
     return check(cfg, Config)
 
 
-def load_cfg(run_folder: str | Path, trust: bool = False, trains: bool = False) -> DictConfig:
+def load_cfg(
+    run_folder: str | Path,
+    trust: bool = False,
+    trains: bool = False,
+    words: Sequence[str] = (),
+) -> DictConfig:
     """Returns the config of a run as it is stored; see `load_config`.
 
     Args:
         run_folder: a run folder.
         trust: the user trusts the folder: it may name any class or function.
         trains: the run is to be trained; see `dml.config.trust.check_content`.
+        words: options of the command line, which replace those of the folder.
 
     Raises:
         ConfigError: the config is absent or damaged, or names what needs `trust`.
     """
     path = RunFolder(run_folder).config
     cfg = _read_yaml(path, StoredRun(path.parent).parse)
-    check_content(_plain(cfg), path, trust, trains)
+    typed = {word.partition("=")[0] for word in words}
+    check_content(_plain(cfg), path, trust, trains, typed)
     cfg["overwrite"] = False  # it applied to the earlier run only
     return cfg
 
