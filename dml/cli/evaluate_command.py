@@ -17,7 +17,7 @@ def evaluate(cfg: Any) -> tuple[None, None]:
     if config.run is not None:
         from dml.runs.folder.run_folder import load_cfg
 
-        load_cfg(config.run)
+        load_cfg(config.run, config.trust)
     elif config.embeddings is None:
         from dml.data.sources import require_folder
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from dml.cli.error_lines import print_error, report_errors, status_of
 from dml.config.command_line import choices_for_help, split_flags
-from dml.config.presets import apply_params, extract_params
+from dml.config.presets import TRUST, apply_params, extract_params, split_trust
 from dml.core.errors import ConfigError, first_line
 from dml.core.exit_status import ExitStatus
 from dml.core.installation import CONFIGS, shell_command
@@ -27,6 +27,8 @@ TEST_SCORES = (
     "the sweeper maximizes scores of the test classes; protocol=mlrc, mlrc_ccp, mlrc_features and "
     "holdout have validation classes"
 )
+TRUSTED = ("resume=", "params=", "run=", "experiment")  # words that name files of others
+RERUN = "--experimental-rerun"  # of Hydra
 NAMED_JOBS = 3  # per reason of failure
 POLL_SECONDS = 5.0  # between two looks at a run of another process
 GRID_SWEEPERS = (
@@ -39,7 +41,7 @@ GRID_SWEEPERS = (
 def command(
     job: Callable[[Any], Any],
     config_name: str,
-    resume: Callable[[str, list[str]], Any] | None = None,
+    resume: Callable[[str, list[str], bool], Any] | None = None,
     conclude: Callable[[list[Any]], None] | None = None,
 ) -> int:
     """Runs `job` on the config that Hydra composes from `sys.argv`, and returns the exit status.
@@ -51,14 +53,20 @@ def command(
         job: called with the composed config, or with each config of a multirun; returns a score and
             any value.
         config_name: the primary config file in `configs/`.
-        resume: called with the folder of `resume=<folder>` and the other words.
+        resume: called with the folder of `resume=<folder>`, the other words, and the value of
+            `trust=`: whether the user trusts what the folder names.
         conclude: called with the values after the last job, before failures are listed.
     """
     if (cwd := os.getcwd()) not in sys.path:
         sys.path.append(cwd)  # for the user's classes; installed packages take precedence
+    trust, others = split_trust(sys.argv[1:])
     if resume is not None and (folder := _find_resumed()):
-        resume(folder, [word for word in sys.argv[1:] if word != f"resume={folder}"])
+        resume(folder, [word for word in others if word != f"resume={folder}"], trust)
         return ExitStatus.FINISHED
+    if trust and not any(word.startswith(TRUSTED) for word in others):
+        raise ConfigError([f"{TRUST}: has no effect here; it is for resume=, params= and run="])
+    if config_name == "train":  # of which it is no option: a stored config says nothing about it
+        sys.argv[1:] = others
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra would print a shortened traceback and sys.exit
     import hydra
     from hydra.errors import HydraException
@@ -71,15 +79,17 @@ def command(
 
     OmegaConf.register_new_resolver("choices_for_help", choices_for_help, replace=True)
     flags, others = split_flags(sys.argv[1:])
+    if any(flag.partition("=")[0] == RERUN for flag in flags):
+        raise ConfigError([f"{RERUN}: it reads a pickle, which runs code; use resume=<run folder>"])
     if any(word.startswith("-") for word in others):
         raise ConfigError(explain(sys.argv[1:], config_name))
     if prints_config(flags):
-        (words, comment), params = find_printed_job([*flags, *others], config_name), None
+        (words, comment), params = find_printed_job([*flags, *others], config_name, trust), None
         print(comment, end="\n" if comment else "", flush=True)
     else:
-        words, params = extract_params([*flags, *others], config_name)
+        words, params = extract_params([*flags, *others], config_name, trust)
     sys.argv[1:] = itertools.chain(*split_flags(words))
-    jobs = _Jobs(job, params)
+    jobs = _Jobs(job, params, trust)
     OmegaConf.register_new_resolver("shell_command", shell_command, replace=True)
 
     try:
@@ -142,6 +152,7 @@ class _Jobs:
     Attributes:
         job: called with each composed config.
         params: value of `params=`, applied to each job.
+        trust: value of `trust=`: whether the user trusts the files that the command names.
         overrides: overrides of every job so far.
         failures: overrides and error of every failed job.
         values: that the jobs returned.
@@ -151,6 +162,7 @@ class _Jobs:
 
     job: Callable[[Any], Any]
     params: str | None
+    trust: bool = False
     overrides: list[list[str]] = field(default_factory=list)
     failures: list[tuple[list[str], Exception]] = field(default_factory=list)
     values: list[Any] = field(default_factory=list)
@@ -187,9 +199,11 @@ class _Jobs:
         composed = copy.deepcopy(cfg)
         try:
             export_submitit_ranks()
-            cfg = apply_params(cfg, self.params, overrides)
+            cfg = apply_params(cfg, self.params, overrides, self.trust)
             if self.params is not None:
                 _add_override(f"params={self.params}")
+            if self.trust and TRUST not in cfg:
+                _add_override(f"{TRUST}=true")  # the command that is stored is complete
             score, value = self.job(cfg)
             self.values.append(value)
         except Exception as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
@@ -30,7 +31,9 @@ def embed(argv: Sequence[str] | None = None) -> int:
     _add_overwrite(parser, "of the same network and images")
     add("options", nargs="*", help="of a network of timm or a dataset: backbone.input_size=64")
     _add_model(parser)
+    _add_trust(parser, "the network")
     options = vars(parser.parse_intermixed_args(argv))
+    _find_own_code(options["trust"])
     from dml.runs.image_embeddings import embed  # imported late: --help need not load torch
 
     images, width = embed(**options).embeddings.shape
@@ -51,10 +54,12 @@ def search(argv: Sequence[str] | None = None) -> int:
     add("-k", type=int, default=10, help="neighbors (default: 10)")
     add("--index", action="store_true", help="of faiss, saved beside the file, not exact")
     add("--picture", metavar="<file>.png", help="draw queries and neighbors")
+    _add_trust(parser, "the network that made the file")
     add("--csv", action="store_true", help="print CSV")
     _add_overwrite(parser, "of a search in the same file")
     options = vars(parser.parse_args(argv))
     as_csv = options.pop("csv")
+    _find_own_code(options["trust"])
     from dml.runs.image_embeddings import search
 
     found = search(**options)
@@ -78,8 +83,10 @@ def export(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("run_folder", metavar="run", help="run folder")
     parser.add_argument("folder", help="created if necessary; replaces an earlier export")
     _add_model(parser)
+    _add_trust(parser, "the run")
     parser.add_argument("--onnx", action="store_true", help="also write model.onnx")
     options = parser.parse_args(argv)
+    _find_own_code(options.trust)
     from dml.runs.load import write_export
 
     made = write_export(**vars(options))
@@ -100,6 +107,19 @@ def _add_overwrite(parser: argparse.ArgumentParser, ours: str) -> None:
 def _add_model(parser: argparse.ArgumentParser) -> None:
     for name in ("repeat", "fold"):
         parser.add_argument(f"--{name}", type=int, help="of a run with several models, from 0")
+
+
+def _add_trust(parser: argparse.ArgumentParser, named: str) -> None:
+    parser.add_argument(
+        "--trust", action="store_true", help=f"{named} may name any class or function"
+    )
+
+
+def _find_own_code(trust: bool) -> None:
+    """Lets a trusted folder name classes in files of the current folder, as in training."""
+    here = os.getcwd()
+    if trust and here not in sys.path:
+        sys.path.append(here)  # installed packages take precedence
 
 
 def _positive(text: str) -> int:

@@ -70,14 +70,16 @@ def sweep_place() -> str:
     return f"run {HydraConfig.get().job.num + 1} of {size}" if size > 1 else ""
 
 
-def resume(folder: str, words: list[str]) -> None:
+def resume(folder: str, words: list[str], trust: bool = False) -> None:
     """Resumes the run in a folder, which may have been moved; see `dml.runs.experiment`."""
     from dml.runs.folder.run_folder import load_cfg
 
-    load_cfg(folder)  # a wrong folder is reported before torch is loaded
+    load_cfg(
+        folder, trust, trains=True, words=words
+    )  # a wrong folder is reported before torch is loaded
     from dml.runs.experiment import resume
 
-    resume(folder, words)
+    resume(folder, words, trust)
 
 
 def show_sweep(places: list[tuple[Path, Path]]) -> None:

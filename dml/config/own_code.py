@@ -21,7 +21,7 @@ import sysconfig
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import packages_distributions, version
 from importlib.util import resolve_name
 from pathlib import Path
@@ -121,6 +121,26 @@ def file_of(module: str) -> str:
         return module
     path = Path(origin)
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+
+
+def find_file(target: str) -> str:
+    """Returns the file, or the installed package, that an import of a dotted name would run first.
+
+    Nothing is imported, parents neither.
+    """
+    importlib.invalidate_caches()
+    name = target.replace(":", ".")
+    chain = _find_chain(name)
+    own = [spec.name for spec in chain if _is_own(spec)]
+    if own:
+        return file_of(own[0])
+    top = name.partition(".")[0]
+    if chain:
+        return f"the package {top}"
+    here = PathFinder.find_spec(top, [os.getcwd()])  # where commands find the user's classes
+    if here is not None and here.origin is not None:
+        return os.path.relpath(here.origin)
+    return f"{top}, which is not installed here"
 
 
 def package_versions(plain: dict[str, Any]) -> dict[str, str]:

@@ -4,23 +4,40 @@
 whose rows are loss → dataset → option → value; the row `default` applies to all datasets, and the
 row of a dataset takes precedence over it. Overrides of the command line take precedence over both.
 A named experiment may choose a table by `experiment.params`, in which rows may be missing.
+
+A file may be of somebody else: it sets what makes a model and nothing else, and the classes that it
+names are checked (`trust.py`).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from dml.config.command_line import is_multirun, split_flags
-from dml.config.identity import refuse_interpolation
 from dml.config.options import format_override, set_option
-from dml.core.errors import ConfigError, nearest
+from dml.config.plain_yaml import read_plain_yaml
+from dml.config.trust import check_content
+from dml.core.errors import ConfigError, first_line, nearest
 from dml.core.installation import CONFIGS
+
+# What a file may set: all of these nodes, and of the data what shapes a batch.
+OF_A_MODEL = (
+    *("loss", "method", "backbone", "embedder", "optim", "transform", "protocol"),
+    *("precision", "speed", "channels_last", "seed"),
+    *("data.sampler", "data.pair_sampler", "data.batch_size", "data.micro_batch"),
+    *("data.images_per_class", "data.label_noise", "data.classes", "data.query_gallery"),
+    *("data.images_per_class_at_most", "data.background", "data.exif_orientation"),
+)
+NAME = re.compile(r"[A-Za-z]\w*(\.\w+)*")
+KEY = re.compile(r"[\w.+-]+")  # of a mapping among the values
+TRUST = "trust"  # trust=true: the word by which the user trusts a file
 
 
 def split_params(words: Sequence[str]) -> tuple[str | None, list[str]]:
@@ -30,8 +47,29 @@ def split_params(words: Sequence[str]) -> tuple[str | None, list[str]]:
     return values[-1] if values else None, others
 
 
-def extract_params(words: Sequence[str], config_name: str) -> tuple[list[str], str | None]:
+def split_trust(words: Sequence[str]) -> tuple[bool, list[str]]:
+    """Returns the value of `trust=`, the last one if there are several, and the other words.
+
+    Raises:
+        ConfigError: it is neither true nor false.
+    """
+    values = [word.partition("=")[2] for word in words if word.startswith(f"{TRUST}=")]
+    others = [word for word in words if not word.startswith(f"{TRUST}=")]
+    value = values[-1].lower() if values else "false"
+    if value not in ("true", "false"):
+        raise ConfigError([f"{TRUST}: '{values[-1]}' must be true or false"])
+    return value == "true", others
+
+
+def extract_params(
+    words: Sequence[str], config_name: str, trust: bool = False
+) -> tuple[list[str], str | None]:
     """Replaces `params=` in the command line by its values, placed before the user's overrides.
+
+    Args:
+        words: arguments of the command line.
+        config_name: the primary config file in `configs/`.
+        trust: see `load_preset`.
 
     Returns:
         The words for Hydra, and the value of `params=` if it is left to `apply_params`: in a
@@ -47,26 +85,29 @@ def extract_params(words: Sequence[str], config_name: str) -> tuple[list[str], s
         cfg = compose_config(config_name, overrides)
     except ConfigError:
         return others, params  # Hydra will report the same problem
-    preset = load_preset(params, cfg.loss.name, cfg.data.name)
-    apply_params(cfg, params, overrides)  # rejects options that this run does not have
+    preset = load_preset(params, cfg.loss.name, cfg.data.name, trust=trust)
+    apply_params(cfg, params, overrides, trust)  # rejects options that this run does not have
     values = [format_override(name, value) for name, value in preset.items()]
     return values + others, None
 
 
-def apply_params(cfg: DictConfig, params: str | None, overrides: Iterable[str]) -> DictConfig:
+def apply_params(
+    cfg: DictConfig, params: str | None, overrides: Iterable[str], trust: bool = False
+) -> DictConfig:
     """Sets the options of a preset in `cfg`, except options that an override sets.
 
     Args:
         cfg: the composed config.
         params: value of `params=` on the command line; None means `experiment.params`.
         overrides: overrides of the command line, or of a multirun's job.
+        trust: see `load_preset`.
 
     Raises:
-        ConfigError: no such file or row, or an option that does not exist.
+        ConfigError: see `load_preset`, or an option that does not exist.
     """
     table = params or cfg.experiment.params
     problems = []
-    for name, value in select_values(cfg, params, overrides).items():
+    for name, value in select_values(cfg, params, overrides, trust).items():
         try:
             set_option(cfg, name, value)
         except OmegaConfBaseException:
@@ -76,42 +117,104 @@ def apply_params(cfg: DictConfig, params: str | None, overrides: Iterable[str]) 
     return cfg
 
 
-def select_values(cfg: DictConfig, params: str | None, overrides: Iterable[str]) -> dict[str, Any]:
+def select_values(
+    cfg: DictConfig, params: str | None, overrides: Iterable[str], trust: bool = False
+) -> dict[str, Any]:
     """Returns what a preset sets in `cfg`, option → value; see `apply_params`."""
     table = params or cfg.experiment.params
     if table is None:
         return {}
-    preset = load_preset(table, cfg.loss.name, cfg.data.name, params is not None)
+    preset = load_preset(table, cfg.loss.name, cfg.data.name, params is not None, trust)
     typed = {word.lstrip("+~").partition("=")[0] for word in overrides}
     return {name: value for name, value in preset.items() if name not in typed}
 
 
-def load_preset(params: str, loss: str, data: str, required: bool = True) -> dict[str, Any]:
+def load_preset(
+    params: str, loss: str, data: str, required: bool = True, trust: bool = False
+) -> dict[str, Any]:
     """Returns a preset, option → value, for a loss on a dataset.
 
     Args:
         params: a file, or the name of one in `configs/params/`.
         loss, data: names of the loss and of the dataset.
         required: whether a missing row is an error; otherwise a missing row is empty.
+        trust: the user trusts the file: it may name any class or function.
 
     Raises:
-        ConfigError: no such file, or no such row in a table.
+        ConfigError: no such file, no such row in a table, or an option or a class that a file may
+            not set.
     """
-    path = Path(params) if Path(params).is_file() else CONFIGS / "params" / f"{params}.yaml"
+    path = _find_table(params)
     try:
         content = _parse(path, path.stat().st_mtime_ns)
-    except FileNotFoundError as error:
-        names = ", ".join(sorted(file.stem for file in (CONFIGS / "params").glob("*.yaml")))
-        raise ConfigError([f"params: {params} is neither a file nor one of {names}"]) from error
-    except Exception as error:  # PyYAML has its own exception classes
-        line = str(error).splitlines()[0]
-        raise ConfigError([f"params: {path} cannot be read: {line}"]) from error
-    is_table = any(
-        isinstance(value, dict) and "." not in str(name) for name, value in content.items()
-    )
-    if not is_table:
-        return {str(name): value for name, value in content.items()}
+    except (OSError, ValueError) as error:
+        raise ConfigError([f"params: {path} cannot be read: {first_line(error)}"]) from error
+    is_table = any(isinstance(value, dict) and "." not in name for name, value in content.items())
+    values = _select_row(content, path, loss, data, required) if is_table else content
+    check_values(values, path, trust)
+    return values
+
+
+def check_values(values: dict[str, Any], source: Path, trust: bool = False) -> None:
+    """Checks the options that a file sets: dotted name → value; nothing is imported.
+
+    Args:
+        values: of the file.
+        source: the file, for messages.
+        trust: the user trusts the file: it may name any class or function.
+
+    Raises:
+        ConfigError: an option or a class that a file may not set.
+    """
+    for name, value in values.items():
+        is_of_model = any(f"{name}.".startswith(f"{one}.") for one in OF_A_MODEL)
+        if not (is_of_model and NAME.fullmatch(name)):
+            raise ConfigError([f"{source}: {name} is not set by a file; type it, or leave it out"])
+        check_content(_wrap(name, value), source, trust)
+        if not _can_be_typed(value):
+            raise ConfigError([f"{source}: {name} holds characters that a command cannot"])
+
+
+def _can_be_typed(value: Any) -> bool:
+    """Returns whether a value means the same on the command line (`format_value`).
+
+    There, a key or a text with quotes could end what it stands in, and begin another entry.
+    """
+    if isinstance(value, dict):
+        keys = all(KEY.fullmatch(str(key)) for key in value)
+        return keys and _can_be_typed([*value.values()])
+    if isinstance(value, list):
+        return all(_can_be_typed(item) for item in value)
+    return not (isinstance(value, str) and re.search(r'["\\]|[^\x20-\U0010ffff]', value))
+
+
+def _wrap(name: str, value: Any) -> dict[str, Any]:
+    """Returns nested dictionaries with a value at a dotted name."""
+    for part in reversed(name.split(".")):
+        value = {part: value}
+    return value
+
+
+def _find_table(params: str) -> Path:
+    """Returns the file of a value of `params=`."""
+    table = CONFIGS / "params" / f"{params}.yaml"
+    for path in (Path(params), table):
+        if path.is_file():
+            return path
+    if Path(params).exists():
+        raise ConfigError([f"params: {params} is no file"])
+    names = ", ".join(sorted(file.stem for file in (CONFIGS / "params").glob("*.yaml")))
+    raise ConfigError([f"params: {params} is neither a file nor one of {names}"])
+
+
+def _select_row(
+    content: dict[str, Any], path: Path, loss: str, data: str, required: bool
+) -> dict[str, Any]:
+    """Returns the values of a table for a loss on a dataset."""
     rows = content.get(loss, {})
+    tables = [rows, *rows.values()] if isinstance(rows, dict) else [rows]
+    if not all(isinstance(table, dict) for table in tables):
+        raise ConfigError([f"params: {path}: {loss} is no table of datasets and their options"])
     if required and not {data, "default"} & rows.keys():
         where = f"{loss} on '{data}', only on {', '.join(rows)}" if rows else f"loss '{loss}'"
         hint = "" if rows else nearest(loss, content)
@@ -120,8 +223,6 @@ def load_preset(params: str, loss: str, data: str, required: bool = True) -> dic
 
 
 @cache
-def _parse(path: Path, modified: int) -> Any:
+def _parse(path: Path, modified: int) -> dict[str, Any]:
     """Reads a file; cached by modification time, since every run of an experiment reads it."""
-    content: Any = OmegaConf.to_container(OmegaConf.load(path))
-    refuse_interpolation(dict(content))
-    return content
+    return {str(name): value for name, value in read_plain_yaml(path).items()}

@@ -38,7 +38,9 @@ def prints_config(words: Sequence[str]) -> bool:
     return any(word.partition("=")[0] in PRINTING for word in words)
 
 
-def find_printed_job(words: Sequence[str], config_name: str) -> tuple[list[str], str]:
+def find_printed_job(
+    words: Sequence[str], config_name: str, trust: bool = False
+) -> tuple[list[str], str]:
     """Returns the words of the run whose config a command prints, and a comment on its choice.
 
     A command that Hydra rejects is returned as it is.
@@ -46,6 +48,7 @@ def find_printed_job(words: Sequence[str], config_name: str) -> tuple[list[str],
     Args:
         words: arguments of the command line, with `--cfg` or `--info`.
         config_name: the primary config file in `configs/`.
+        trust: see `dml.config.presets.load_preset`.
 
     Raises:
         ConfigError: the values of `params=` do not fit, or no run of the experiment has the values
@@ -58,8 +61,8 @@ def find_printed_job(words: Sequence[str], config_name: str) -> tuple[list[str],
         cfg = _compose(config_name, [*flags, *jobs[0]])
     except _Rejected:
         return [*flags, *typed], ""
-    values = select_values(cfg, params, jobs[0])
-    apply_params(cfg, params, jobs[0])  # rejects options that the run does not have
+    values = select_values(cfg, params, jobs[0], trust)
+    apply_params(cfg, params, jobs[0], trust)  # rejects options that the run does not have
     preset = [format_override(name, value) for name, value in values.items()]
     code = _own_code(cfg) if config_name == "train" else []
     return [*flags, *preset, *jobs[0], *code], _describe_choice(jobs, typed)

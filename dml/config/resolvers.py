@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
 from dml.config.search_space import grid_size
+from dml.config.stored_network import join_line, parse_network
 from dml.core.npz_files import map_array
 from dml.core.regular_files import open_regular
 from dml.core.timm_records import find_record
@@ -76,7 +76,8 @@ def features(root: str, key: str) -> Any:
     Args:
         root: the file. Of one that cannot be read, which its reader reports, a default is returned.
         key: "channels" of a row (default: 1), or "network" and options that made
-            the features, as on the command line (default: None).
+            the features, as on the command line (default: None, also of a network that a file
+            may not name).
     """
     try:
         if key == "channels":
@@ -84,7 +85,9 @@ def features(root: str, key: str) -> Any:
         with open_regular(root) as opened, np.load(opened, allow_pickle=False) as file:
             made_by = json.loads(str(file["made_by"]))
         alone = made_by["features"] and made_by["repeat"] is made_by["fold"] is None
-        return shlex.join([made_by["network"], *made_by["options"]]) if alone else None
+        # Checked here, so that a run does not keep what it could not use, and again on loading.
+        parse_network(made_by["network"], made_by["options"], root)
+        return join_line(made_by["network"], made_by["options"]) if alone else None
     except Exception:  # of many classes, for bytes of any kind
         return 1 if key == "channels" else None
 

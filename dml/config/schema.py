@@ -339,6 +339,7 @@ class EvaluateConfig(Config):
     """The config of `evaluate.py`: the options of a training run and of the evaluation."""
 
     run: Text | None
+    trust: bool = False
     embeddings: Text | None
     save: Literal["float16", "float32"] | None
     recall_at: list[Count] | None

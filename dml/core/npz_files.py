@@ -12,7 +12,11 @@ from dml.core.regular_files import open_regular
 
 
 def map_array(path: Path, name: str) -> np.ndarray:
-    """Returns an array of an `.npz` file, memory-mapped unless it is compressed."""
+    """Returns an array of an `.npz` file, memory-mapped unless it is compressed.
+
+    Raises:
+        ValueError: it holds Python objects: a number of the file would be used as an address.
+    """
     with open_regular(path) as file:
         return _map_array(file, name)
 
@@ -24,6 +28,8 @@ def _map_array(file: BinaryIO, name: str) -> np.ndarray:
             file.seek(0)
             return np.load(file, allow_pickle=False)[name]
         shape, fortran, dtype = np.lib.format.read_array_header_1_0(member)
+        if dtype.hasobject:
+            raise ValueError(f"{name} holds Python objects, which are not read from files")
         start = info.header_offset + 30 + member.tell()
     file.seek(info.header_offset + 26)  # the lengths of two fields of the local header
     start += int(np.frombuffer(file.read(4), "<u2").sum())

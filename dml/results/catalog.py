@@ -28,7 +28,7 @@ from typing import Any, cast
 from omegaconf import DictConfig, OmegaConf
 
 from dml.config.identity import identity, protocol_id, result_id
-from dml.config.presets import apply_params, split_params
+from dml.config.presets import apply_params, split_params, split_trust
 from dml.config.schema import ExperimentConfig
 from dml.core.atomic_io import write_text
 from dml.core.errors import ConfigError, nearest
@@ -149,7 +149,7 @@ def _compose_cells(*words: str) -> list[tuple[list[str], Options]]:
     """Returns overrides and options of the cells that a command runs."""
     from dml.config.grids import expand_grids
 
-    _, choices = _split(split_params(words)[1])
+    _, choices = _split(split_params(split_trust(words)[1])[1])
     cfg, sweeper = _compose(tuple(w.input_line for w in choices if not w.is_sweep_override()))
     if not cfg.experiment.trains:
         return []
@@ -164,12 +164,13 @@ def compose_config(overrides: Sequence[str]) -> DictConfig:
     The files of the groups are composed once; single options are then set on a copy, as Hydra does
     it, in a tenth of the time.
     """
-    params, words = split_params(overrides)
+    trust, typed = split_trust(overrides)
+    params, words = split_params(typed)
     values, choices = _split(words)
     cfg = _compose(tuple(one.input_line for one in choices))[0].copy()
     for one in values:
         OmegaConf.update(cfg, one.key_or_group, one.value(), merge=True)
-    return apply_params(cfg, params, words)
+    return apply_params(cfg, params, words, trust)
 
 
 @cache

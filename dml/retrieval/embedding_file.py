@@ -8,6 +8,7 @@ are any, `paths` N, if they are known `labels` N (names of classes) and `splits`
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +22,7 @@ from dml.core.npz_files import map_array
 from dml.core.regular_files import open_regular
 
 PARQUET = ".parquet"
-SMALL = ("paths", "labels", "splits", "made_by")  # read at once
+SMALL = ("paths", "labels", "splits")  # read at once
 ROWS = 4096  # written to a Parquet file at once
 
 
@@ -32,7 +33,8 @@ class ImageEmbeddings(NamedTuple):
         embeddings: N×D; of an `.npz` file on the disk, of which only what is used is read.
         paths: N; row numbers for images without files.
         labels: N names of classes; None if they are not known.
-        made_by: the network and the settings; empty for files of other software.
+        made_by: the network and the settings; empty for files of other software. It is text of the
+            file: `dml.config.stored_network` checks it before it is used.
         views: N×V×D, of V augmentations of each image, as `embeddings`; None if there are none.
         splits: N roles of the images in their dataset; None if they are not known.
     """
@@ -97,7 +99,7 @@ def open_embeddings(path: str | Path) -> ImageEmbeddings:
         labels = None
         if "labels" in arrays:
             labels = check_class_labels(arrays["labels"], "labels").astype(str)
-        made_by = json.loads(str(arrays.get("made_by", "{}")))
+        made_by = _read_made_by(arrays.get("made_by", "{}"))
         splits = arrays["splits"].astype(str) if "splits" in arrays else None
         columns = (embeddings, paths, labels, views, splits)
         counts = {len(rows) for rows in columns if rows is not None}
@@ -110,9 +112,23 @@ def open_embeddings(path: str | Path) -> ImageEmbeddings:
     return ImageEmbeddings(embeddings, paths, labels, made_by, views, splits)
 
 
+def _read_made_by(text: Any) -> dict[str, Any]:
+    """Returns the network and the settings; empty for anything that is not a table of JSON.
+
+    Rows can be searched and scored without them.
+    """
+    try:
+        content = json.loads(str(text))
+    except (ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
 def _read_npz(path: Path) -> dict[str, np.ndarray]:
     with open_regular(path) as raw, np.lib.npyio.NpzFile(raw, allow_pickle=False) as file:
         small = {name: _read_small(file, name) for name in SMALL if name in file}
+        with suppress(Exception):  # of many classes: a damaged one is as good as none
+            small["made_by"] = file["made_by"]
         large = {n: map_array(path, n) for n in ("embeddings", "views") if n in file}
     return small | large
 
@@ -141,7 +157,8 @@ def _read_parquet(path: Path) -> dict[str, np.ndarray]:
             column = column.flatten()
             _refuse_nulls(column, name)
         arrays[name] = np.reshape(column.to_numpy(zero_copy_only=False), shape)
-    arrays["made_by"] = (table.schema.metadata or {}).get(b"made_by", b"{}").decode()
+    made_by = (table.schema.metadata or {}).get(b"made_by", b"{}")
+    arrays["made_by"] = made_by.decode("utf-8", "replace")
     arrays["paths"] = arrays.get("paths", np.arange(len(table))).astype(str)
     return arrays
 

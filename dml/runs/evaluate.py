@@ -38,7 +38,7 @@ from dml.training.process_state import restored_process_state
 # Options that are used; others are ignored for stored embeddings, or decided by the run.
 FOR_BOTH = {"recall_at", "evaluation.backend", "device", "overwrite"}
 FOR_EMBEDDINGS = {"embeddings", *FOR_BOTH}
-FOR_RUN = {"run", "save", "data.root", "data.workers", "data.eval_batch_size", *FOR_BOTH}
+FOR_RUN = {"run", "trust", "save", "data.root", "data.workers", "data.eval_batch_size", *FOR_BOTH}
 
 
 @restored_process_state()
@@ -89,7 +89,8 @@ def _score_network(config: EvaluateConfig, given: Collection[str]) -> tuple[dict
     """
     device, trained = resolve_device(config.device), cast(Config, config)
     if config.run is not None:
-        trained = load_config(config.run, config.data.root if "data.root" in given else None)
+        root = config.data.root if "data.root" in given else None
+        trained = load_config(config.run, root, config.trust)
     trained = trained.on_device(device.type == "cuda")
     builder = Builder(trained)
     with show_task(f"reading {trained.data.name}"):

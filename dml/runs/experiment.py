@@ -22,7 +22,7 @@ from dml.config.compatibility import find_notes
 from dml.config.explain import compose_config
 from dml.config.identity import flatten, identity, protocol_id, result_id
 from dml.config.own_code import package_versions, record_own_code
-from dml.config.presets import apply_params, split_params
+from dml.config.presets import apply_params, split_params, split_trust
 from dml.config.schema import Config
 from dml.core.atomic_io import write_json
 from dml.core.errors import ConfigError, UserError
@@ -66,7 +66,8 @@ def train(overrides: Sequence[str] = ()) -> dict[str, Any]:
 
     Args:
         overrides: words of the command line, such as `["loss=mfcwms", "data=glyphs"]`; one value
-            for each option. `--config-dir` adds a folder of configs.
+            for each option. `--config-dir` adds a folder of configs; `trust=true` lets the file
+            of `params=` name any class or function.
 
     Returns:
         The content of `summary.json`, and the run folder as `folder`, for `dml.load`.
@@ -82,8 +83,9 @@ def train(overrides: Sequence[str] = ()) -> dict[str, Any]:
         raise ConfigError(
             [f"train: trains one model; call it in a loop, or use {shell_command('train')} instead"]
         )
-    params, options = split_params(overrides)
-    cfg = apply_params(compose_config("train", options), params, options)
+    trust, words = split_trust(overrides)
+    params, options = split_params(words)
+    cfg = apply_params(compose_config("train", options), params, options, trust)
     for note in record_own_code(cfg):
         print_line(f"note: {note}")
     config = check(cfg, Config)
@@ -91,18 +93,19 @@ def train(overrides: Sequence[str] = ()) -> dict[str, Any]:
     return {**run(cfg, config, overrides, folder=folder), "folder": str(folder.path)}
 
 
-def resume(path: str | Path, words: Sequence[str] = ()) -> dict[str, Any]:
+def resume(path: str | Path, words: Sequence[str] = (), trust: bool = False) -> dict[str, Any]:
     """Continues the run in a folder with the config that is stored there.
 
     Args:
         path: of the run folder.
         words: keys and passwords, which are not stored, the folder of moved data, and other options
             that do not change the result, as `name=value`.
+        trust: see `dml.load`.
 
     Raises:
         UserError: the folder is not a run folder, or a word changes the result; see also `run`.
     """
-    stored = load_cfg(path)
+    stored = load_cfg(path, trust, trains=True, words=words)
     cfg = OmegaConf.merge(stored, OmegaConf.from_dotlist([*words]))
     assert isinstance(cfg, DictConfig)
     if changed := {n: v for n, v in identity(cfg).items() if identity(stored).get(n) != v}:

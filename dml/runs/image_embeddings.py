@@ -7,7 +7,7 @@ import json
 import logging
 import os
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,8 +17,10 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 import torch
+from PIL import ImageColor
 from torch import Tensor
 
+from dml.config.stored_network import parse_network
 from dml.core.atomic_io import output_folder
 from dml.core.errors import UserError
 from dml.core.outputs import check_not_input, check_output
@@ -60,6 +62,7 @@ def embed(
     batch_size: int | None = None,
     options: Sequence[str] = (),
     overwrite: bool = False,
+    trust: bool = False,
 ) -> ImageEmbeddings:
     """Embeds images in batches, as `evaluate.py` does, in memory that their number does not change.
 
@@ -80,6 +83,7 @@ def embed(
         options: of `evaluate.py`, for a network of timm and for a dataset:
             `["backbone.input_size=64", "data.root=data"]`.
         overwrite: replace any file; by default only one of the same network and images.
+        trust: see `dml.load`.
 
     Raises:
         UserError: network or images cannot be read, an image cannot be decoded, or the file cannot
@@ -99,7 +103,7 @@ def embed(
         check_output(path, "output", (), ours, overwrite)
         if splits is not None or not any(option.startswith("data=") for option in options):
             options = ["data=folder" if splits is None else str(images), *options]
-        config, embedder = open_network(network, repeat, fold, options)
+        config, embedder = open_network(network, repeat, fold, options, trust)
         config = config.on_device(device.type == "cuda")
         if not any(option.startswith(BACKGROUND) for option in options):
             index = replace(index, background=config.data.background)  # as in training
@@ -222,6 +226,7 @@ def search(
     picture: str | Path | None = None,
     index: bool = False,
     overwrite: bool = False,
+    trust: bool = False,
 ) -> pd.DataFrame:
     """Returns the k nearest images of each query, by Euclidean distance in float64.
 
@@ -237,6 +242,8 @@ def search(
         index: candidates come from an index of faiss, which the first call builds and saves beside
             the file; False: all rows are compared.
         overwrite: replace any file; by default only a picture of a search in the same file.
+        trust: the network that made the file may be of a hub, or name any class or function; see
+            `dml.load`.
 
     Returns:
         A row for each neighbor, with query, query_label, rank, distance, row, label, path and
@@ -250,19 +257,43 @@ def search(
     if picture is not None:
         check_picture(Path(picture), "picture", overwrite, origin)
         check_not_input(Path(picture), "picture", embeddings, *map(str, queries))
-    names, table = search_file(embeddings, queries, k, _embed_queries, index)
+    names, table = search_file(embeddings, queries, k, partial(_embed_queries, trust=trust), index)
     if picture is not None:
         made_by = embedding_file.open_embeddings(embeddings).made_by
-        background = made_by.get("background", DEFAULT_BACKGROUND)
-        draw_found(names, table, Path(picture), background, origin)
+        draw_found(names, table, Path(picture), _background(made_by), origin)
     return table
 
 
-def _embed_queries(queries: Sequence[str], stored: ImageEmbeddings) -> np.ndarray:
-    if not (made_by := stored.made_by):
+def _background(made_by: dict[str, Any]) -> str:
+    """Returns the color below transparent images of a file; the default for what is no color."""
+    color = made_by.get("background")
+    with suppress(ValueError):
+        if isinstance(color, str) and len(ImageColor.getrgb(color)) == 3:
+            return color
+    return DEFAULT_BACKGROUND
+
+
+def _embed_queries(
+    queries: Sequence[str], stored: ImageEmbeddings, trust: bool = False
+) -> np.ndarray:
+    """Embeds images that are not in a file by the network that the file names."""
+    made_by = stored.made_by
+    if not made_by.get("network"):
         raise UserError("query: the file does not say which network made it; take images of it")
-    same = {key: made_by[key] for key in ("network", "repeat", "fold", "features", "options")}
-    made = embed(images=queries, **same)
-    if made.made_by["weights"] != made_by["weights"]:
+    source = "the file of embeddings"
+    network = parse_network(made_by["network"], made_by.get("options", []), source, trust)
+    model = made_by.get("repeat"), made_by.get("fold")
+    if not all(number is None or isinstance(number, int) for number in model):
+        raise UserError(f"network: {source} names no model by its repeat and fold")
+    made = embed(
+        network.name,
+        queries,
+        repeat=model[0],
+        fold=model[1],
+        features=bool(made_by.get("features")),
+        options=network.options,
+        trust=trust,
+    )
+    if made.made_by["weights"] != made_by.get("weights"):
         raise UserError(f"network: {made_by['network']} has changed since it made the file")
     return made.embeddings

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import warnings
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -25,6 +24,8 @@ from torchvision.transforms.functional import to_pil_image
 from dml.config.check import check
 from dml.config.explain import compose_config
 from dml.config.schema import Config, EvaluateConfig
+from dml.config.signatures import accepted_parameters, import_target
+from dml.config.stored_network import TIMM, parse_line
 from dml.core.atomic_io import replace_file, write_bytes, write_text
 from dml.core.errors import UserError, first_line
 from dml.core.fault_injection import fault_point
@@ -58,7 +59,7 @@ from dml.runs.folder.run_folder import RunFolder, load_config
 from dml.training.checkpoint_files import read_checkpoint
 from dml.training.process_state import restored_process_state
 
-TIMM = "timm:"  # prefix of an off-the-shelf network
+MOST_BELOW = 8  # networks, each trained on the features of the next
 SIZES = 20  # images whose size is compared
 USUAL_SIZE = 64, 64  # pixels, where the images of a run are gone
 TEXT = """\
@@ -81,17 +82,23 @@ Data {c.data.name}, loss {c.loss[name]}, method {c.method[name]}, protocol {c.pr
 
 @restored_process_state()
 def load(
-    source: str | Path, repeat: int | None = None, fold: int | None = None, device: str = "cpu"
+    source: str | Path,
+    repeat: int | None = None,
+    fold: int | None = None,
+    device: str = "cpu",
+    *,
+    trust: bool = False,
 ) -> tuple[Embedder, nn.Module]:
     """Returns a trained network and the transform of its input images.
 
     Args:
         source: a run folder (`outputs/…/seed<seed>-<digest>`), the folder of an exported network,
             or `timm:<model>` for the pooled features of a pretrained network of timm, of length 1.
-            A folder names classes that are built: load only folders that you trust.
         repeat, fold: numbers of the model, from 0, if the run has several models; by default the
             first model is returned, with a warning.
         device: of the network.
+        trust: a folder names classes that are built. True: any class or function; False: those of
+            this package, and losses, optimizers and the like of its libraries.
 
     Returns:
         The embedder with the weights of its best evaluation, in evaluation mode (B×3×H×W → B×D),
@@ -99,9 +106,9 @@ def load(
         composed on `data.background` of the run, as in training.
 
     Raises:
-        UserError: there is no such run or model.
+        UserError: there is no such run or model, or the folder names what needs `trust`.
     """
-    config, embedder = open_network(source, repeat, fold)
+    config, embedder = open_network(source, repeat, fold, trust=trust)
     transforms = Builder(config).transforms(embedder)
     steps = ToPixels(config.data.background), transforms.test, transforms.to_input
     return embedder.to(device), nn.Sequential(*steps)
@@ -133,14 +140,17 @@ class ToPixels(nn.Module):
 
 @restored_process_state()
 def load_all(
-    run_folder: str | Path, device: str = "cpu"
+    run_folder: str | Path, device: str = "cpu", *, trust: bool = False
 ) -> dict[tuple[int, int], tuple[Embedder, nn.Module]]:
     """Returns all models of a run with their transforms, by repeat and fold; see `load`.
 
     Raises:
         UserError: the folder is not a run folder, or has no models.
     """
-    return {(r, f): load(run_folder, r, f, device) for r, f in _list_models(run_folder)}
+    models = {}
+    for repeat, fold in _list_models(run_folder):
+        models[repeat, fold] = load(run_folder, repeat, fold, device, trust=trust)
+    return models
 
 
 def open_network(
@@ -148,24 +158,28 @@ def open_network(
     repeat: int | None = None,
     fold: int | None = None,
     options: Sequence[str] = ("data=folder",),
+    trust: bool = False,
+    below: int = 0,
 ) -> tuple[Config, Embedder]:
     """Returns a network on the CPU in evaluation mode, and its config; see `load`.
 
     `options` are those of `evaluate.py` for a network of timm. A head that was trained on stored
-    features stands on the network that made them.
+    features stands on the network that made them, `below` so many others.
     """
+    if below > MOST_BELOW:
+        raise UserError(f"load: {source} stands on more than {MOST_BELOW} networks, or on itself")
     if str(source).startswith(TIMM):
         model = f"backbone.model='{str(source).removeprefix(TIMM)}'"
         of_timm = compose_network(["backbone=timm", model, *options])
         return of_timm, Builder(of_timm).embedder().eval()
-    config = load_config(source)
+    config = load_config(source, trust=trust)
     _warn_of_changed_code(config, source)
     embedder = load_embedder(config, source, repeat, fold)
     if isinstance(head := embedder.backbone, Identity):
         if head.network is None:
             raise UserError(f"load: the features that {source} was trained on name no network")
-        name, *options = shlex.split(head.network)
-        config, network = open_network(name, options=options)
+        name, options = parse_line(head.network, str(source), trust)
+        config, network = open_network(name, None, None, options, trust, below + 1)
         embedder.backbone, embedder.input = FeatureNetwork(network, head), network.input
     return config, embedder
 
@@ -199,7 +213,7 @@ def load_embedder(
         if key not in models:
             raise UserError(f"load: (repeat, fold) {key} is not in {folder}: {[*models]}")
         path = models[key]
-    if "weights" in config.backbone:
+    if _takes_weights(config.backbone):
         config.backbone["weights"] = "none"  # they are in the file: no download
     embedder = Builder(config).embedder()
     if path.name == WEIGHTS:
@@ -211,6 +225,14 @@ def load_embedder(
         reason = (str(error).splitlines() or [""])[-1].strip()
         raise UserError(f"load: {path} is damaged or of another network: {reason}") from error
     return embedder.eval()
+
+
+def _takes_weights(backbone: dict[str, Any]) -> bool:
+    """Returns whether a backbone has an option of weights; ours download them by default."""
+    target = backbone["_target_"]
+    if "weights" in backbone or not target.startswith("dml.models."):
+        return "weights" in backbone
+    return "weights" in accepted_parameters(import_target(target, "backbone"))
 
 
 def _warn_of_changed_code(config: Config, folder: str | Path) -> None:
@@ -244,7 +266,12 @@ class Exported(NamedTuple):
 
 
 def export(
-    run_folder: str | Path, folder: str | Path, repeat: int | None = None, fold: int | None = None
+    run_folder: str | Path,
+    folder: str | Path,
+    repeat: int | None = None,
+    fold: int | None = None,
+    *,
+    trust: bool = False,
 ) -> Path:
     """Writes a model of a run to a folder that `dml.load` reads without the run.
 
@@ -255,7 +282,7 @@ def export(
         run_folder: a run folder.
         folder: is created if necessary; an earlier export in it is replaced as a whole, except for
             a card that was edited.
-        repeat, fold: see `dml.load`.
+        repeat, fold, trust: see `dml.load`.
 
     Returns:
         The folder.
@@ -265,7 +292,7 @@ def export(
             holds files that no export wrote.
         OSError: a file cannot be written; nothing has changed then.
     """
-    return write_export(run_folder, folder, repeat, fold).folder
+    return write_export(run_folder, folder, repeat, fold, trust=trust).folder
 
 
 @restored_process_state()
@@ -275,13 +302,14 @@ def write_export(
     repeat: int | None = None,
     fold: int | None = None,
     onnx: bool = False,
+    trust: bool = False,
 ) -> Exported:
     """Writes an export; see `export`, and `export_onnx` for `onnx`."""
     run = RunFolder(run_folder)
     target = Path(os.path.realpath(folder))
     recover_folder(target)
     check_target(target, run.path)
-    config = load_config(run.path)
+    config = load_config(run.path, trust=trust)
     _warn_of_changed_code(config, run.path)
     embedder = load_embedder(config, run.path, repeat, fold)
     # Copies: safetensors refuses tensors that share memory.
@@ -304,7 +332,7 @@ def write_export(
         write_bytes(new / CARD, card.encode() if edited is None else edited)
         fault_point("export_written")
         if onnx:
-            difference = export_onnx(new)
+            difference = export_onnx(new, trust)
     return Exported(Path(folder), edited is not None, difference)
 
 
@@ -328,7 +356,7 @@ def _save_weights(weights: dict[str, Tensor], path: Path, metadata: dict[str, st
 
 
 @restored_process_state()
-def export_onnx(folder: Path) -> float:
+def export_onnx(folder: Path, trust: bool = False) -> float:
     """Writes `model.onnx` beside an exported network, for any number of images in a batch.
 
     Its input `images` is prepared by the transform of `dml.load`, its output is `embeddings`. It is
@@ -341,7 +369,7 @@ def export_onnx(folder: Path) -> float:
     Raises:
         UserError: a package is missing, the network has no such form, or the difference is large.
     """
-    config, embedder = open_network(folder)
+    config, embedder = open_network(folder, trust=trust)
     size = config.transform.size or embedder.input.size
     height, width = (size, size) if size else _image_size(config, embedder)
     form = make_onnx(embedder, height, width, may_be_free=size is None)

@@ -65,13 +65,16 @@ def test_resume_takes_them_from_the_command(command_line, tmp_path, monkeypatch)
     words = (*DIGITS, "protocol.epochs=1", *SECRETS, f"outputs={tmp_path / 'outputs'}")
     assert command_line(*words, "max_minutes=0.0001")[0] == ExitStatus.TIME_LIMIT
     resumed = f"resume={only_run_folder(tmp_path / 'outputs').path}"
-    status, _, err = command_line(resumed)
+    status, _, err = command_line(resumed, "trust=true")
     assert status == ExitStatus.WRONG_COMMAND
     assert "tracking.api_key is not stored" in err
     assert "tracking.url is not stored" in err
     url = "tracking.url=https://me:${oc.env:PLANTED}@host"
     # The limit of time is stored too: the run stops again, now with its tracker.
-    assert command_line(resumed, f"tracking.api_key={KEY}", url)[0] == ExitStatus.TIME_LIMIT
+    assert (
+        command_line(resumed, "trust=true", f"tracking.api_key={KEY}", url)[0]
+        == ExitStatus.TIME_LIMIT
+    )
 
 
 def test_they_are_no_part_of_the_digest():

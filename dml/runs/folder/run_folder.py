@@ -16,7 +16,9 @@ from omegaconf.errors import OmegaConfBaseException
 from dml.config.check import check
 from dml.config.identity import digest
 from dml.config.options import set_option
+from dml.config.presets import check_values
 from dml.config.schema import Config
+from dml.config.trust import check_content
 from dml.core.atomic_io import read_json, write_json, write_text
 from dml.core.errors import ConfigError, UserError, first_line
 from dml.core.installation import shell_command
@@ -160,17 +162,20 @@ class RunFolder:
         return try_lock(self.path / RUN_LOCK)
 
 
-def load_config(run_folder: str | Path, data_root: str | None = None) -> Config:
+def load_config(
+    run_folder: str | Path, data_root: str | None = None, trust: bool = False
+) -> Config:
     """Returns the config of a run, including the best values of its search; the device is `auto`.
 
     Args:
         run_folder: a run folder.
         data_root: the place of the images; None: where they were during training.
+        trust: see `load_cfg`.
 
     Raises:
-        ConfigError: the config is absent or damaged.
+        ConfigError: the config is absent or damaged, or names what needs `trust`.
     """
-    cfg = load_cfg(run_folder)
+    cfg = load_cfg(run_folder, trust)
     cfg["device"] = "auto"
     if data_root is not None:
         cfg["data"]["root"] = data_root
@@ -178,25 +183,58 @@ def load_config(run_folder: str | Path, data_root: str | None = None) -> Config:
             cfg["data"]["reader"]["root"] = data_root
     best = RunFolder(run_folder).best
     if cfg.get("search") and best.exists():
-        for option, value in _read_yaml(best).items():
-            set_option(cfg, str(option), value)
+        _set_best(cfg, best, trust)
     return check(cfg, Config)
 
 
-def load_cfg(run_folder: str | Path) -> DictConfig:
-    """Returns the config of a run as it is stored; see `load_config`."""
+def load_cfg(
+    run_folder: str | Path,
+    trust: bool = False,
+    trains: bool = False,
+    words: Sequence[str] = (),
+) -> DictConfig:
+    """Returns the config of a run as it is stored; see `load_config`.
+
+    Args:
+        run_folder: a run folder.
+        trust: the user trusts the folder: it may name any class or function.
+        trains: the run is to be trained; see `dml.config.trust.check_content`.
+        words: options of the command line, which replace those of the folder.
+
+    Raises:
+        ConfigError: the config is absent or damaged, or names what needs `trust`.
+    """
     recover_folder(Path(run_folder))  # of an export that was killed
-    cfg = _read_yaml(RunFolder(run_folder).config, StoredRun(Path(run_folder)).parse)
+    path = RunFolder(run_folder).config
+    cfg = _read_yaml(path, StoredRun(path.parent).parse)
+    typed = {word.partition("=")[0] for word in words}
+    check_content(_plain(cfg), path, trust, trains, typed)
     cfg["overwrite"] = False  # it applied to the earlier run only
     return cfg
 
 
-def _read_yaml(path: Path, check_content: Callable[[dict[str, Any]], object] = dict) -> DictConfig:
+def _set_best(cfg: DictConfig, best: Path, trust: bool) -> None:
+    """Sets the values of `best.yaml`."""
+    values = {str(option): value for option, value in _plain(_read_yaml(best)).items()}
+    check_values(values, best, trust)
+    try:
+        for option, value in values.items():
+            set_option(cfg, option, value)
+    except OmegaConfBaseException as error:
+        raise ConfigError([f"run: {best} cannot be read: {first_line(error)}"]) from error
+
+
+def _plain(cfg: DictConfig) -> dict[str, Any]:
+    plain: Any = OmegaConf.to_container(cfg)
+    return plain
+
+
+def _read_yaml(path: Path, parse: Callable[[dict[str, Any]], object] = dict) -> DictConfig:
     if not path.exists():
         hint = f"{shell_command('runs')} lists run folders"
         raise ConfigError([f"run: {path.parent} is not a run folder; {hint}"])
     try:
-        check_content(content := read_config(path))
+        parse(content := read_config(path))
         return OmegaConf.create(content)
     except (ValueError, OmegaConfBaseException) as error:
         raise ConfigError([f"run: {path} cannot be read: {first_line(error)}"]) from error

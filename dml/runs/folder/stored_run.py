@@ -18,11 +18,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
-import yaml  # type: ignore[import-untyped]
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json
 
-from dml.config.identity import flatten, identity, refuse_interpolation
+from dml.config.identity import flatten, identity
+from dml.config.plain_yaml import read_plain_yaml
 from dml.core.errors import UserError, first_line
 from dml.core.locks import find_held, is_locked
 from dml.core.regular_files import open_regular, read_regular
@@ -223,26 +223,12 @@ def _read(path: Path, read: Callable[[Path], Any]) -> Any:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """Returns the content of a `config.yaml` as nested dictionaries of plain values.
+    """Returns the content of a `config.yaml`; see `read_plain_yaml`.
 
     Raises:
-        ValueError: it cannot be read, or holds `${`, an alias or an object.
+        ValueError: it cannot be read, or does not consist of plain values.
     """
-    try:
-        text, level = read_regular(path), 0
-        for event in yaml.parse(text, yaml.CSafeLoader):
-            level += isinstance(event, yaml.CollectionStartEvent)
-            level -= isinstance(event, yaml.CollectionEndEvent)
-            # A few aliases can stand for gigabytes; libyaml crashes at thousands of levels.
-            if isinstance(event, yaml.AliasEvent) or level > 30:
-                raise ValueError(f"line {event.start_mark.line + 1} has no plain value")
-        content = yaml.load(text, yaml.CSafeLoader)
-        if not isinstance(content, dict):
-            raise ValueError("not a table of options")
-        refuse_interpolation(content)
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise ValueError(" ".join(str(error).split()) or type(error).__name__) from error
-    return content
+    return read_plain_yaml(path)
 
 
 def _validate(kind: Any, content: Any, file: str) -> Any:

@@ -22,6 +22,8 @@ from optuna.distributions import (
 from optuna.trial import FrozenTrial, TrialState
 from torch.quasirandom import SobolEngine
 
+from dml.core.errors import UserError
+
 Params = dict[str, Any]
 Space = dict[str, BaseDistribution]
 
@@ -87,6 +89,22 @@ def clip(values: Params, space: Space) -> Params:
             assert isinstance(interval, FloatDistribution | IntDistribution)
             clipped[name] = type(interval.low)(min(max(value, interval.low), interval.high))
     return clipped
+
+
+def check_params(params: Params, space: Space, source: str) -> None:
+    """Checks that the parameters of a stored trial are of this search; a file may be of others.
+
+    Raises:
+        UserError: an option that is not searched, or a value that is neither a number nor a choice.
+    """
+    for name, value in params.items():
+        is_number = isinstance(value, int | float)
+        choices = getattr(space.get(name), "choices", ())
+        if name not in space or not (is_number or value in choices):
+            raise UserError(
+                f"search: {source} holds a trial with {name}, which this search does not set to "
+                f"such a value; overwrite=true starts it anew"
+            )
 
 
 def _sobol_point(number: int, space: Space, seed: int) -> Params:

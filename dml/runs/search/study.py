@@ -39,7 +39,7 @@ from dml.core.secrets import mask_text
 from dml.runs.drawing_guard import attempt
 from dml.runs.figures.drawing import plt, save
 from dml.runs.folder.run_folder import RunFolder
-from dml.runs.search.proposals import Params, Space, propose
+from dml.runs.search.proposals import Params, Space, check_params, propose
 
 REASON = "reason"  # attribute of a trial that failed
 
@@ -79,7 +79,14 @@ class Study:
 
     def best_trial(self) -> FrozenTrial | None:
         """Returns the first complete trial with the highest score; None if no trial is complete."""
-        return max(self.complete_trials(), key=lambda trial: trial.value or 0.0, default=None)
+        best = max(self.complete_trials(), key=lambda trial: trial.value or 0.0, default=None)
+        if best is not None:
+            self._check(best)
+        return best
+
+    def _check(self, trial: FrozenTrial) -> None:
+        """Raises UserError if a stored trial sets what this search does not."""
+        check_params(trial.params, self.space, str(self.config.storage or self.folder.journal))
 
     def has_open_trials(self) -> bool:
         """Returns True if trials are missing or unfinished."""
@@ -96,6 +103,7 @@ class Study:
                 # Its process may have finished it between the two looks.
                 current = self.storage.get_trial(trial._trial_id)
                 if not current.state.is_finished():
+                    self._check(current)
                     return current
                 self.release()
             if len(trials) >= c.trials:

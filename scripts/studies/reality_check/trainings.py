@@ -106,7 +106,7 @@ def train_arm(
             trials = pd.read_csv(folder / "search" / "trials.csv").drop(columns="reason")
             trials["value"] *= 100
             trials.insert(0, "arm", arm)
-            edges = _edges(load_config(folder), chosen)
+            edges = _edges(load_config(folder, trust=True), chosen)  # just trained
             values = [f"{name}={value}" for name, value in chosen.items()]
             options = [*without_search(options), *values]
         parts.append(_collect(arm, epochs, edges, summary))
@@ -124,7 +124,7 @@ def _collect(
 ) -> tuple[pd.DataFrame, ...]:
     """Returns the scores, classes and curves of a finished run."""
     folder = Path(summary["folder"])
-    config = load_config(folder)
+    config = load_config(folder, trust=True)
     started, ended = (folder / name for name in ("command.txt", "summary.json"))
     seconds = ended.stat().st_mtime - started.stat().st_mtime  # with the search
     history = pd.read_csv(folder / "history.csv")

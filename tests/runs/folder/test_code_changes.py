@@ -111,17 +111,17 @@ def test_a_changed_run_is_not_resumed(sign, command_line):
     command_line(*WORDS, *OWN)
     (folder,) = folders()
     sign("-1.0")
-    status, out, _ = command_line(f"resume={folder}")
+    status, out, _ = command_line(f"resume={folder}", "trust=true")
     assert status == 0
     assert "my_sign.py has changed" in out
     for words in (["overwrite=true"], []):
         if not words:
             (folder / "summary.json").unlink()
-        status, _, err = command_line(f"resume={folder}", *words)
+        status, _, err = command_line(f"resume={folder}", "trust=true", *words)
         assert status == 2
         assert "resume: my_sign.py has changed" in err
     sign("1.0")
-    assert command_line(f"resume={folder}")[0] == 0
+    assert command_line(f"resume={folder}", "trust=true")[0] == 0
 
 
 @pytest.mark.promise(
@@ -134,26 +134,31 @@ def test_a_network_of_changed_code_is_loaded_with_a_warning(sign, command_line, 
     sys.path.append(str(Path.cwd()))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        dml.load(folder)
-        dml.export(folder, "exported")
+        dml.load(folder, trust=True)
+        dml.export(folder, "exported", trust=True)
     sign("-1.0")
-    for use in (dml.load, lambda run: dml.export(run, "again"), lambda run: dml.load("exported")):
+    uses = (
+        lambda run: dml.load(run, trust=True),
+        lambda run: dml.export(run, "again", trust=True),
+        lambda run: dml.load("exported", trust=True),
+    )
+    for use in uses:
         with pytest.warns(UserWarning, match=r"my_sign\.py has changed since"):
             use(folder)
     Path("my_sign.py").unlink()
     Path("my_loss.py").unlink()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        dml.load("exported")
+        dml.load("exported", trust=True)
 
 
 def test_evaluate_says_that_the_code_has_changed(sign, command_line, evaluated, capfd):
     command_line(*WORDS, *OWN)
     (folder,) = folders()
-    evaluated(f"run={folder}", given=["run"])
+    evaluated(f"run={folder}", "trust=true", given=["run", "trust"])
     assert "has changed" not in capfd.readouterr().out
     sign("-1.0")
-    evaluated(f"run={folder}", given=["run"])
+    evaluated(f"run={folder}", "trust=true", given=["run", "trust"])
     assert "note: my_sign.py has changed" in capfd.readouterr().out
 
 

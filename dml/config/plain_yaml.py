@@ -1,0 +1,89 @@
+"""YAML files of others: plain values only, whatever the file holds.
+
+A few aliases can stand for gigabytes, libyaml crashes at thousands of levels, a named pipe never
+ends, and `${oc.env:…}` reads the environment of this machine.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]
+
+from dml.config.identity import refuse_interpolation
+from dml.core.regular_files import read_regular
+
+MOST_BYTES = 4_000_000  # a config has ten thousand
+MOST_LEVELS = 30
+TIMESTAMP, FLOAT = "tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:float"
+PLAIN = str | int | float | bool | None
+
+
+class _Loader(yaml.CSafeLoader):
+    """Reads numbers and dates as OmegaConf does: `1e-5` is a number, `2024-01-01` a text."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [rule for rule in rules if rule[0] != TIMESTAMP]
+    for first, rules in yaml.CSafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver(
+    FLOAT, re.compile(r"[-+]?(\d[\d_]*\.?[\d_]*|\.[\d_]+)[eE][-+]?\d+\Z"), list("-+.0123456789")
+)
+
+
+def read_plain_yaml(path: Path) -> dict[str, Any]:
+    """Returns the content of a file as nested dictionaries and lists of plain values.
+
+    Raises:
+        ValueError: it cannot be read, or holds `${`, an alias, an object, or too much.
+    """
+    try:
+        content = _parse(_read(path))
+        if not isinstance(content, dict):
+            raise ValueError("not a table of options")
+        for name, value in _walk(content, ""):
+            if not isinstance(value, PLAIN):
+                raise ValueError(f"{name} is a {type(value).__name__}, not a plain value")
+        refuse_interpolation(content)
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise ValueError(" ".join(str(error).split()) or type(error).__name__) from error
+    return content
+
+
+def _read(path: Path) -> bytes:
+    if not path.is_file():
+        raise ValueError("it is no file" if path.exists() else "there is no such file")
+    size = path.stat().st_size
+    if size > MOST_BYTES:
+        raise ValueError(f"{size:,} bytes are too many for a table of options")
+    return read_regular(path)
+
+
+def _parse(text: bytes) -> Any:
+    level = 0
+    for event in yaml.parse(text, yaml.CSafeLoader):
+        level += isinstance(event, yaml.CollectionStartEvent)
+        level -= isinstance(event, yaml.CollectionEndEvent)
+        if isinstance(event, yaml.AliasEvent) or level > MOST_LEVELS:
+            raise ValueError(f"line {event.start_mark.line + 1} has no plain value")
+    return yaml.load(text, _Loader)
+
+
+def _walk(value: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Yields the names and values of all leaves of nested dictionaries and lists, and their keys.
+
+    A key that is no plain value is a leaf.
+    """
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield f"{name}.{key}".removeprefix("."), key
+            yield from _walk(inner, f"{name}.{key}")
+    elif isinstance(value, list):
+        for number, inner in enumerate(value):
+            yield from _walk(inner, f"{name}[{number}]")
+    else:
+        yield name.removeprefix("."), value

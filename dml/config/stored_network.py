@@ -1,0 +1,128 @@
+"""The network that a file of embeddings names as its maker, `made_by`, and the options of it.
+
+The file may be of somebody else: it is data. A fixed list of options with plain values is taken
+from it, and a network of timm's registry or a run folder, which is opened by the rules of
+`trust.py`. A digest in the same file would prove nothing: the stranger wrote both.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from dml.core.errors import UserError
+from dml.core.installation import CONFIGS
+
+TIMM = "timm:"  # prefix of an off-the-shelf network
+REGISTERED = re.compile(r"\w+(\.[\w-]+)*", re.ASCII)  # timm's name, with or without a tag
+PLACE = re.compile(r"(?!-)[^:$\x00-\x1f]+|[A-Za-z]:[\\/][^:$\x00-\x1f]*")  # a folder, no address
+_NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
+_TEXT = r"[\w./#~@%+ -]*"
+PLAIN = re.compile(rf"\[\s*{_NUMBER}(\s*,\s*{_NUMBER})*\s*\]|{_TEXT}|'{_TEXT}'|\"{_TEXT}\"")
+# Options of a network or of its images, by which `dml.embed` makes other embeddings.
+TAKEN = (
+    *("backbone.input_size", "backbone.mean", "backbone.std", "backbone.interpolation"),
+    *("backbone.crop_share", "backbone.pooling", "backbone.weights"),
+    *("embedder.size", "embedder.pooling", "embedder.token_pooling", "embedder.head"),
+    *("embedder.hidden", "embedder.layer_norm", "embedder.init", "embedder.bias"),
+    *("embedder.normalize", "transform.augmentation", "transform.size", "transform.resize"),
+    *("transform.scale", "transform.ratio", "transform.flip", "transform.padding"),
+    *("transform.degrees", "transform.test_resize", "precision", "speed", "channels_last"),
+    "data.background",
+)
+GROUPS = ("data", "protocol")  # whose choice, a shipped one, sets some of these
+# Of the images that were embedded, or of the speed: without effect on other images.
+LEFT_OUT = (
+    *("data.root", "data.reader", "data.exif_orientation", "data.classes", "data.query_gallery"),
+    *("data.images_per_class_at_most", "data.skip_corrupt", "data.cache", "data.workers"),
+    *("data.eval_batch_size", "device", "keep_memory", "compile", "seed"),
+)
+
+
+class StoredNetwork(NamedTuple):
+    """A network that a file names.
+
+    Attributes:
+        name: as for `dml.load`.
+        options: those of `TAKEN` and `GROUPS`, as on the command line.
+    """
+
+    name: str
+    options: list[str]
+
+
+def parse_network(name: Any, options: Any, source: str, trust: bool = False) -> StoredNetwork:
+    """Returns the network that a file names, with its options; nothing is opened or imported.
+
+    Args:
+        name: `timm:<name of timm's registry>` or a run folder.
+        options: words of the command line.
+        source: of both, for messages.
+        trust: the user trusts the file: its network may be of a hub.
+
+    Raises:
+        UserError: the name or an option is none that a file may give.
+    """
+    is_text = isinstance(name, str) and bool(name)
+    if not is_text or not isinstance(options, list | tuple):
+        raise UserError(f"network: {source} names no network")
+    allowed = _is_timm(name) or bool(PLACE.fullmatch(name))
+    if not allowed and not (trust and name.startswith(TIMM)):
+        raise UserError(
+            f"network: {source} names {name!r}, which is neither timm:<model> of timm's own list "
+            f"nor a run folder; nothing is fetched that a file names: if you trust it, add "
+            f"--trust (trust=True in Python)"
+        )
+    words: list[str] = []
+    for option in options:
+        words += _select(option, source)
+    return StoredNetwork(name, words)
+
+
+def parse_line(line: str, source: str, trust: bool = False) -> StoredNetwork:
+    """Returns the network of `backbone.network`: its name and its options in one line.
+
+    Raises:
+        UserError: see `parse_network`.
+    """
+    try:
+        name, *options = shlex.split(line)
+    except ValueError as error:  # no name, or a quote without its partner
+        raise UserError(f"network: {source} names no network") from error
+    return parse_network(name, options, source, trust)
+
+
+def join_line(name: str, options: Sequence[str]) -> str:
+    """Returns the line that `parse_line` reads."""
+    return shlex.join([name, *options])
+
+
+def _is_timm(name: str) -> bool:
+    model = name.removeprefix(TIMM)
+    return name.startswith(TIMM) and bool(REGISTERED.fullmatch(model))
+
+
+def _select(option: Any, source: str) -> list[str]:
+    """Returns a list of an option that is taken; empty for one without effect.
+
+    Raises:
+        UserError: the option is not on the list, or its value is not plain.
+    """
+    name, _, value = str(option).partition("=")
+    if any(f"{name}.".startswith(f"{one}.") for one in LEFT_OUT):
+        return []
+    if name in GROUPS and _is_shipped(name, value):
+        return [f"{name}={value}"]
+    if name in TAKEN and PLAIN.fullmatch(value):
+        return [f"{name}={value}"]
+    raise UserError(
+        f"network: {source} sets {str(option)[:80]!r}, which is not taken from a file; embed the "
+        f"images again, with options of your own"
+    )
+
+
+def _is_shipped(group: str, choice: str) -> bool:
+    is_name = re.fullmatch(r"\w+", choice) is not None
+    return is_name and (CONFIGS / group / f"{choice}.yaml").is_file()

@@ -1,0 +1,197 @@
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from dml.config.stored_network import join_line, parse_line, parse_network
+from dml.config.trust import OPEN, check_content, find_named, is_allowed, shipped_targets
+from dml.core.errors import ConfigError, UserError
+from dml.core.installation import CONFIGS
+
+SOURCE = Path("of a stranger.yaml")
+
+
+def test_what_the_shipped_configs_name_is_allowed():
+    named = set()
+    for path in CONFIGS.rglob("*.yaml"):
+        content = yaml.safe_load(path.read_text())
+        named |= {one.target for one in find_named(content)}
+    named = {target for target in named if target != "???" and "${" not in target}
+    assert named == shipped_targets()
+    assert all(map(is_allowed, named))
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        *("dml.losses.C1Loss", "dml.losses.generic.NCALoss", "dml.methods.metrix.Metrix"),
+        *(
+            "dml.models.small_cnn.SmallCNN",
+            "torch.optim.NAdam",
+            "torch.optim.lr_scheduler.CyclicLR",
+        ),
+        *("torchvision.transforms.v2.RandomRotation", "pytorch_metric_learning.losses.VICRegLoss"),
+        *("pytorch_metric_learning.miners.PairMarginMiner", "torch.optim.sgd.SGD"),
+        *("pytorch_metric_learning.distances.LpDistance", "dml.data.cub.read_cub"),
+        *("pytorch_metric_learning.reducers.MeanReducer", "dml.tracking.Tracker"),
+        *("pytorch_metric_learning.regularizers.LpRegularizer",),
+        *("pytorch_metric_learning.samplers.MPerClassSampler",),
+    ],
+)
+def test_classes_of_open_packages_are_allowed(target):
+    assert is_allowed(target)
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        *(
+            "dml.models.weights.Path",
+            "dml.models.weights.nn.Module",
+            "dml.models.weights.torch.load",
+        ),
+        *("dml.models.weights.find_weights", "dml.losses.generic.nn.Linear", "dml.train", "dml"),
+        *("torch.optim.SGD.step", "torch.optim.SGD.__base__", "torch.optim.sgd._single_tensor_sgd"),
+        *("torch.optim", "torch.optim.optimizer.Path", "torch.optim.optimizer.torch.load"),
+        *("torchvision.transforms.v2.functional.resize", "torchvision.transforms.v2.Lambda.x"),
+        *(
+            "pytorch_metric_learning.losses",
+            "pytorch_metric_learning.utils.inference.InferenceModel",
+        ),
+        *("torch.optimal.X", "dml.lossesx.X", "dml.losses", "torch.optim.lr_scheduler.weakref.ref"),
+        *("dml.data.unpack.unpack", "builtins.eval", "os.system", "eval", "dml.losses:C1Loss", ""),
+    ],
+)
+def test_what_is_no_class_of_its_own_module_is_not(target):
+    assert not is_allowed(target)
+
+
+def test_nothing_outside_of_the_open_packages_is_imported(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "my_package").mkdir()
+    (tmp_path / "my_package/__init__.py").write_text("raise SystemExit")
+    (tmp_path / "my_package/inner.py").write_text("raise SystemExit")
+    before = {*sys.modules}
+    for target in ("my_package.inner.X", "my_package.X", "antigravity.x", "this.s"):
+        with pytest.raises(ConfigError, match=r"stranger\.yaml: loss\._target_: .* would run code"):
+            check_content({"loss": {"_target_": target}}, SOURCE)
+    new = {name for name in {*sys.modules} - before if not name.startswith(OPEN)}
+    assert not {name for name in new if name.startswith(("my_package", "antigravity", "this"))}
+
+
+@pytest.mark.parametrize(
+    ("target", "named"),
+    [
+        ("my_code.X", "my_code.py"),
+        ("pandas.read_pickle", "the package pandas"),
+        ("no_such_package.x", "no_such_package, which is not installed here"),
+    ],
+)
+def test_the_refusal_names_what_would_run(tmp_path, monkeypatch, target, named):
+    monkeypatch.chdir(tmp_path)
+    Path("my_code.py").write_text("raise SystemExit")
+    with pytest.raises(ConfigError) as refusal:
+        check_content({"a": [{"b": {"_target_": target}}]}, SOURCE)
+    (line,) = refusal.value.problems
+    assert line.startswith(f"{SOURCE}: a[0].b._target_: {target} would run code of {named};")
+    assert "trust=true" in line
+    check_content({"a": [{"b": {"_target_": target}}]}, SOURCE, trust=True)
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        *({"_args_": [1]}, {"_partial_": True}, {"_recursive_": False}, {"_convert_": "all"}),
+        *({"_new_": 1}, {"hydra": {"x": 1}}, {"hydra/launcher": "slurm"}, {"x": "${oc.env:HOME}"}),
+        *({"_target_": "hydra.utils.get_class"}, {"_target_": "a b"}, {"_target_": "a.b()"}),
+        *({"_target_": "a-b.c"}, {"_target_": 3}, {"_target_": None}, {"x": ["${x}"]}),
+        *({"${x}": 1}, {"loss._args_": [1]}, {"space": {"_target_": {"choices": ["a b"]}}}),
+    ],
+)
+def test_what_no_file_may_hold(node):
+    for trust in (False, True):
+        with pytest.raises(ConfigError, match=r"stranger\.yaml: "):
+            check_content({"a": {"b": [node]}}, SOURCE, trust)
+        with pytest.raises(ConfigError, match=r"stranger\.yaml: "):
+            check_content(node, SOURCE, trust)
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        *({"space": {"loss._target_": {"choices": ["dml.losses.C1Loss", "my_code.X"]}}},),
+        *({"space": {"loss": {"choices": [{"_target_": "my_code.X"}]}}},),
+        *({"loss.miner._target_": "my_code.X"}, {"loss": {"_target_": ["my_code.X"]}}),
+        *({"loss": {"a": [[[{"_target_": "my_code:X"}]]]}},),
+    ],
+)
+def test_names_are_found_wherever_they_stand(node):
+    with pytest.raises(ConfigError, match="my_code"):
+        check_content(node, SOURCE)
+
+
+LEGITIMATE = [
+    *("data=folder", "data=cub", "protocol=mlrc", "backbone.input_size=64", "precision=bf16"),
+    *("backbone.mean=[0.5, 0.5,.5]", "backbone.std=[1e-1,0.2,0.3]", "backbone.weights=none"),
+    *("backbone.weights=weights/my net.safetensors", "backbone.interpolation=bicubic"),
+    *("embedder.pooling=avg+max", "embedder.head=none", "transform.size=null"),
+    *("transform.scale=[0.2,1]", "transform.test_resize=auto", "data.background='#ff0000'"),
+    *("data.background=black", "backbone.crop_share=0.95", "channels_last=true"),
+]
+
+
+def test_options_that_embed_writes_are_taken():
+    network = parse_network("timm:vit_small_patch16_224.augreg_in21k", LEGITIMATE, "x")
+    assert network.options == LEGITIMATE
+    line = join_line("outputs/a b/seed0-1,x=2", LEGITIMATE)
+    assert parse_line(line, "x") == ("outputs/a b/seed0-1,x=2", LEGITIMATE)
+    of_images = ["data.root=/my/images", "data.reader.classes=8", "data.workers=2", "device=cpu"]
+    assert parse_network("net", of_images, "x").options == []
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        *("backbone.mean={a:1}", "backbone.mean=[{a:1}]", "backbone.mean=$x", "backbone=timm"),
+        *("backbone.weights=http://x.invalid/y", "backbone.weights=hf:x", "backbone.model=x"),
+        *("+backbone.x=1", "~backbone.mean", "embedder._target_=x", "embedder={a:1}", "x=1"),
+        *("data=../x", "data=a,b", "tracking=wandb", "outputs=x", "loss._target_=x", ""),
+        *("backbone.mean=[1,2", "backbone.mean=range(3)", "data.background='a", "hydra.x=1"),
+    ],
+)
+def test_other_options_are_not(option):
+    with pytest.raises(UserError, match="not taken from a file"):
+        parse_network("timm:resnet50", [option], "x")
+
+
+def test_a_network_of_the_hub_needs_trust():
+    with pytest.raises(UserError, match="nothing is fetched"):
+        parse_network("timm:hf-hub:a/b", [], "x")
+    assert parse_network("timm:hf-hub:a/b", [], "x", trust=True).name == "timm:hf-hub:a/b"
+    for name in ("https://x.invalid/a", "hf:a/b"):
+        with pytest.raises(UserError):
+            parse_network(name, [], "x", trust=True)
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        *({"backbone": {"weights": "https://x.invalid/y"}}, {"loss": {"a": [{"b": "hf:a/b"}]}}),
+        *({"search": {"storage": "sqlite:///x.db"}}, {"tracking": {"settings": {"a": "b"}}}),
+        *({"method": {"model": "HF-Hub:a/b"}}, {"data": {"root": "S3://a"}}),
+    ],
+)
+def test_what_a_training_would_reach(node):
+    with pytest.raises(ConfigError, match=r"stranger\.yaml: .*trust=true"):
+        check_content(node, SOURCE)
+    check_content(node, SOURCE, trust=True)
+
+
+def test_what_is_typed_again_or_was_never_stored_needs_no_trust():
+    check_content({"search": {"storage": "sqlite:///x.db"}}, SOURCE, typed={"search.storage"})
+    check_content({"search": {"storage": "postgresql://me:***@host"}}, SOURCE)
+    check_content({"tracking": {"settings": {"init_timeout": 90, "raises": True}}}, SOURCE)
+    check_content({"note": "https://x.invalid", "name": "hf:x"}, SOURCE)
+    unused = {"search": {"storage": "sqlite:///x.db"}, "backbone": {"weights": "https://x.invalid"}}
+    check_content(unused, SOURCE, trains=False)
