@@ -653,3 +653,9 @@ def test_a_command_with_trust_is_stored_whole(stranger, command_line):
     assert content["optim"]["lr"] == 1e-5
     assert "trust" not in content
     assert dml.train([*words, "trust=true"])["folder"] == str(folder)
+
+
+def test_a_pickle_of_hydra_is_not_read(stranger, command_line):
+    status, _, err = command_line("--experimental-rerun=bomb.pkl")
+    assert (status, "it reads a pickle" in err) == (2, True)
+    assert command_line("--experimental-rerun", "bomb.pkl")[0] == 2
