@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dml.cli.error_lines import print_error, report_errors, status_of
-from dml.config.command_line import choices_for_help, split_flags
+from dml.config.command_line import choices_for_help, refuse_repeated, split_flags
 from dml.config.presets import apply_params, extract_params
 from dml.core.errors import ConfigError, first_line
 from dml.core.exit_status import ExitStatus
@@ -68,6 +68,7 @@ def command(
     flags, others = split_flags(sys.argv[1:])
     if any(word.startswith("-") for word in others):
         raise ConfigError(explain(sys.argv[1:], config_name))
+    refuse_repeated(others)
     words, params = extract_params([*flags, *others], config_name)
     sys.argv[1:] = itertools.chain(*split_flags(words))
     jobs = _Jobs(job, params)

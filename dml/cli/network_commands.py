@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from dml.cli.error_lines import report_errors
+from dml.core.errors import ConfigError
 
 NETWORK = "run folder, exported folder, or timm:<model>"
 
@@ -30,6 +32,7 @@ def embed(argv: Sequence[str] | None = None) -> int:
     add("options", nargs="*", help="of a network of timm or a dataset: backbone.input_size=64")
     _add_model(parser)
     options = vars(parser.parse_intermixed_args(argv))
+    _refuse_empty(options)
     from dml.runs.image_embeddings import embed  # imported late: --help need not load torch
 
     images, width = embed(**options).embeddings.shape
@@ -53,6 +56,7 @@ def search(argv: Sequence[str] | None = None) -> int:
     add("--csv", action="store_true", help="print CSV")
     options = vars(parser.parse_args(argv))
     as_csv = options.pop("csv")
+    _refuse_empty(options)
     from dml.runs.image_embeddings import search
 
     found = search(**options)
@@ -78,6 +82,7 @@ def export(argv: Sequence[str] | None = None) -> int:
     _add_model(parser)
     parser.add_argument("--onnx", action="store_true", help="also write model.onnx")
     options = parser.parse_args(argv)
+    _refuse_empty(vars(options))
     from dml.runs.load import export, export_onnx
 
     folder = export(options.run, options.folder, options.repeat, options.fold)
@@ -92,7 +97,15 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(f"--{name}", type=int, help="of a run with several models, from 0")
 
 
+def _refuse_empty(options: Mapping[str, Any]) -> None:
+    """Raises ConfigError for an empty text, which would be the current folder."""
+    for name, value in options.items():
+        texts = value if isinstance(value, list) else [value]
+        if "" in texts:
+            raise ConfigError([f"{name}: is empty; give it a name"])
+
+
 def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
+    if not (text.isascii() and text.isdecimal()) or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
     return int(text)

@@ -56,8 +56,8 @@ def evaluate(config: EvaluateConfig, given: Collection[str] = ()) -> dict[str, A
             result, path = _score_network(config, given)
         else:
             source = Path(config.embeddings)
-            path = source.with_name(f"{source.stem}.evaluation.json")
             embeddings = load_embeddings(source, resolve_device(config.device))
+            path = source.with_name(f"{source.stem}.evaluation.json")
             if embeddings.queries_are_in_gallery:
                 print_line(
                     "note: every query equals a row of the gallery and finds it; to leave it out, "

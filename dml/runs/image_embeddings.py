@@ -36,11 +36,13 @@ from dml.runs.build import Builder
 from dml.runs.figures.run_figures import draw_found
 from dml.runs.job import translate_resource_errors
 from dml.runs.load import compose_network, open_network
+from dml.runs.network_options import check_options
 from dml.training.device import autocast, resolve_device, set_precision
 from dml.training.process_state import restored_process_state
 
 log = logging.getLogger(__name__)
 BACKGROUND = "data.background="  # an option; without it the network's own holds
+MOST_IMAGES, MOST_VIEWS = 1_000_000, 10_000  # of a batch, of an image: far above any use
 
 
 @restored_process_state()
@@ -79,7 +81,31 @@ def embed(
     Raises:
         UserError: network or images cannot be read, an image cannot be decoded, or the file cannot
             be written.
+        ConfigError: options without effect.
     """
+    check_options(network, images, options)
+    return _embed(
+        network, images, output, repeat, fold, features, views, dtype, batch_size, options
+    )
+
+
+def _embed(
+    network: str | Path,
+    images: str | Path | Sequence[Any] | np.ndarray,
+    output: str | Path | None = None,
+    repeat: int | None = None,
+    fold: int | None = None,
+    features: bool = False,
+    views: int = 0,
+    dtype: Literal["float32", "float16"] = "float32",
+    batch_size: int | None = None,
+    options: Sequence[str] = (),
+) -> ImageEmbeddings:
+    """See `embed`, whose options these are, or those that a file of embeddings holds."""
+    if batch_size is not None and not 1 <= batch_size <= MOST_IMAGES:
+        raise UserError(f"batch_size: {batch_size} is not between 1 and {MOST_IMAGES:,}")
+    if not 0 <= views <= MOST_VIEWS:
+        raise UserError(f"views: {views} is not between 0 and {MOST_VIEWS:,}")
     device = resolve_device("auto")
     with ExitStack() as stack:
         if output is None:
@@ -88,6 +114,8 @@ def embed(
         embedding_file.check_format(path)
         output_folder(path.parent)
         index, labels, splits = _read_images(images, options)
+        if index.features is not None:
+            raise UserError(f"images: {images} are stored features; give the images themselves")
         if splits is not None or not any(option.startswith("data=") for option in options):
             options = ["data=folder" if splits is None else str(images), *options]
         config, embedder = open_network(network, repeat, fold, options)
@@ -208,7 +236,7 @@ def _embed_queries(queries: Sequence[str], stored: ImageEmbeddings) -> np.ndarra
     if not (made_by := stored.made_by):
         raise UserError("query: the file does not say which network made it; take images of it")
     same = {key: made_by[key] for key in ("network", "repeat", "fold", "features", "options")}
-    made = embed(images=queries, **same)
+    made = _embed(images=queries, **same)
     if made.made_by["weights"] != made_by["weights"]:
         raise UserError(f"network: {made_by['network']} has changed since it made the file")
     return made.embeddings

@@ -33,10 +33,10 @@ from dml.models.identity import FeatureNetwork, Identity
 from dml.models.onnx_form import make_onnx
 from dml.runs.build import Builder
 from dml.runs.folder.run_folder import RunFolder, load_config
+from dml.runs.network_options import TIMM, check_model
 from dml.training.checkpoint_files import read_checkpoint
 from dml.training.process_state import restored_process_state
 
-TIMM = "timm:"  # prefix of an off-the-shelf network
 WEIGHTS = "model.safetensors"  # of an exported network
 ONNX, CARD = "model.onnx", "README.md"
 SIZES = 20  # images whose size is compared
@@ -134,6 +134,7 @@ def open_network(
     `options` are those of `evaluate.py` for a network of timm. A head that was trained on stored
     features stands on the network that made them.
     """
+    check_model(source, repeat, fold, WEIGHTS)
     if str(source).startswith(TIMM):
         model = f"backbone.model='{str(source).removeprefix(TIMM)}'"
         of_timm = compose_network(["backbone=timm", model, *options])
@@ -221,6 +222,7 @@ def export(
     Raises:
         UserError: the folder is not a run folder, or has no such model.
     """
+    check_model(run_folder, repeat, fold, WEIGHTS)
     run, target = RunFolder(run_folder), RunFolder(folder)
     config = load_config(run.path)
     embedder = load_embedder(config, run.path, repeat, fold)
