@@ -18,7 +18,7 @@ from dml.core.exit_status import ExitStatus
 from dml.core.installation import CONFIGS, shell_command
 from dml.core.launcher import export_submitit_ranks, read_sweep_size
 from dml.core.locks import Busy
-from dml.core.secrets import mask_text
+from dml.core.secrets import mask_text, mask_words
 
 TEST_SCORES = (
     "the sweeper maximizes scores of the test classes; protocol=mlrc, mlrc_ccp, mlrc_features and "
@@ -167,7 +167,8 @@ class _Jobs:
         jobs: dict[str, list[str]] = {}
         for overrides, error in self.failures:
             different = [word for word in overrides if word not in shared] or overrides
-            jobs.setdefault(first_line(error), []).append(" ".join(different))
+            names = " ".join(mask_words(different))
+            jobs.setdefault(first_line(error), []).append(names)
         for reason, names in jobs.items():
             more = f"; {len(names) - NAMED_JOBS} more" if len(names) > NAMED_JOBS else ""
             line = f"  {'; '.join(names[:NAMED_JOBS])}{more}: {reason}"

@@ -18,6 +18,7 @@ import numpy as np
 from dml.core.atomic_io import replace_file
 from dml.core.errors import UserError, first_line
 from dml.core.npz_files import check_sizes, map_array
+from dml.core.secrets import mask_options
 from dml.retrieval.class_labels import ADVICE, check_class_labels
 
 PARQUET = ".parquet"
@@ -60,7 +61,7 @@ def check_format(path: Path) -> None:
 def write_embeddings(path: Path, made: ImageEmbeddings) -> None:
     """Writes a file, in memory that the number of images does not change."""
     arrays = {name: array for name, array in made._asdict().items() if array is not None}
-    arrays["made_by"] = np.array(json.dumps(made.made_by))
+    arrays["made_by"] = np.array(json.dumps(mask_options(made.made_by)))
     with replace_file(path) as temporary:
         if path.suffix != PARQUET:
             with open(temporary, "wb") as file:

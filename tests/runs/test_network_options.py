@@ -49,9 +49,9 @@ def test_a_number_of_a_single_model(run_tiny, tmp_path):
     _, folder = run_tiny("protocol.epochs=1")
     net = dml.export(folder, tmp_path / "net")
     for source in (net, "timm:test_resnet"):
-        with pytest.raises(UserError, match="fold: .* single"):
+        with pytest.raises(UserError, match=r"fold: .* single"):
             dml.load(source, fold=7)
-        with pytest.raises(UserError, match="repeat: .* single"):
+        with pytest.raises(UserError, match=r"repeat: .* single"):
             dml.load(source, 0, 0)
     with pytest.raises(UserError, match="fold: "):
         dml.export(net, tmp_path / "again", fold=7)

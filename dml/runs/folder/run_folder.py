@@ -21,7 +21,7 @@ from dml.core.atomic_io import read_json, write_json, write_text
 from dml.core.errors import ConfigError, UserError, first_line
 from dml.core.installation import shell_command
 from dml.core.locks import Busy, find_held, try_lock
-from dml.core.secrets import mask_options, mask_text
+from dml.core.secrets import mask_options, mask_words
 from dml.data.image_index import ImageIndex
 from dml.runs.folder.stored_run import StoredRun, read_config
 
@@ -101,7 +101,8 @@ class RunFolder:
         write_text(self.config, OmegaConf.to_yaml(plain))
         if overrides is None:
             return
-        words = [mask_text(word) for word in overrides if not word.startswith("overwrite=")]
+        kept = [word for word in overrides if not word.startswith("overwrite=")]
+        words = mask_words(kept)
         write_text(self.command, f"{shell_command('train')} {shlex.join(words)}".rstrip() + "\n")
 
     def check_dataset(self, index: ImageIndex) -> None:
