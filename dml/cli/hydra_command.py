@@ -13,7 +13,7 @@ from typing import Any
 from dml.cli.error_lines import print_error, report_errors, status_of
 from dml.config.command_line import choices_for_help, refuse_repeated, split_flags
 from dml.config.presets import apply_params, extract_params
-from dml.core.errors import ConfigError, first_line
+from dml.core.errors import ConfigError, first_line, refuse_exits
 from dml.core.exit_status import ExitStatus
 from dml.core.installation import CONFIGS, shell_command
 from dml.core.launcher import export_submitit_ranks, read_sweep_size
@@ -138,7 +138,8 @@ class _Jobs:
             cfg = apply_params(cfg, self.params, overrides)
             if self.params is not None:
                 _add_override(f"params={self.params}")
-            score, value = self.job(cfg)
+            with refuse_exits():
+                score, value = self.job(cfg)
             self.values.append(value)
         except Exception as error:
             if isinstance(error, Busy) and read_sweep_size() > 1 and not _is_maximized():

@@ -228,11 +228,14 @@ def _cached(key: str, make: Callable[[], Any], kind: type[dict[str, Any]] = dict
     """Returns a content of the cache, made anew if it is not there; its mappings are of a kind."""
     path = _cache_folder() / f"{sha256(key.encode()).hexdigest()[:32]}.json"
     try:
-        return json.loads(path.read_bytes(), object_hook=kind)
+        digest, _, text = path.read_text(encoding="utf-8").partition("\n")
+        if digest == sha256(text.encode()).hexdigest():  # else damaged
+            return json.loads(text, object_hook=kind)
     except (OSError, ValueError):
-        text = json.dumps(make())
+        pass
+    text = json.dumps(make())
     with suppress(OSError):  # a home that cannot be written to costs time, nothing else
-        write_text(path, text)
+        write_text(path, f"{sha256(text.encode()).hexdigest()}\n{text}")
     return json.loads(text, object_hook=kind)
 
 

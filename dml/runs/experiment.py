@@ -24,7 +24,7 @@ from dml.config.identity import flatten, identity, protocol_id, result_id
 from dml.config.presets import apply_params
 from dml.config.schema import Config
 from dml.core.atomic_io import write_json
-from dml.core.errors import ConfigError, UserError
+from dml.core.errors import ConfigError, UserError, refuse_exits
 from dml.core.installation import git_revision, shell_command, versions
 from dml.core.locks import Busy
 from dml.core.option_values import selection_section
@@ -86,7 +86,9 @@ def train(overrides: Sequence[str] = ()) -> dict[str, Any]:
     cfg = apply_params(cfg, params[-1] if params else None, options)
     config = check(cfg, Config)
     folder = RunFolder.of(cfg, config)
-    return {**run(cfg, config, overrides, folder=folder), "folder": str(folder.path)}
+    with refuse_exits():
+        summary = run(cfg, config, overrides, folder=folder)
+    return {**summary, "folder": str(folder.path)}
 
 
 def resume(path: str | Path, words: Sequence[str] = ()) -> dict[str, Any]:

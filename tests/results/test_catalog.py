@@ -140,3 +140,16 @@ def test_overrides_come_before_the_papers_values(composed):
     assert cell.config.loss.positive_margin == 1
     (cell,) = list_cells("mft_table14", ["data=cub", "loss=mfcwms"])
     assert (cell.config.loss.alpha, cell.config.experiment.setting) == (20, "alpha=20")
+
+
+@pytest.mark.parametrize("damage", ["null", "3", "[1]", "{}", "", "\x00", "a\nnull"])
+def test_a_damaged_composition_is_made_anew(tmp_path, monkeypatch, damage):
+    monkeypatch.setattr(catalog, "_cache_folder", lambda: tmp_path)
+    catalog._compose.cache_clear()
+    expected = [cell.command for cell in list_cells("mft_table12")]
+    files = {path: path.read_text() for path in tmp_path.glob("*.json")}
+    for path in files:
+        path.write_text(damage)
+    catalog._compose.cache_clear()
+    assert [cell.command for cell in list_cells("mft_table12")] == expected
+    assert any(path.read_text() == text for path, text in files.items())
