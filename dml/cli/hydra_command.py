@@ -168,8 +168,8 @@ class _Jobs:
         jobs: dict[str, list[str]] = {}
         for overrides, error in self.failures:
             different = [word for word in overrides if word not in shared] or overrides
-            names = " ".join(mask_words(different))
-            jobs.setdefault(first_line(error), []).append(names)
+            job_name = " ".join(mask_words(different))
+            jobs.setdefault(first_line(error), []).append(job_name)
         for reason, names in jobs.items():
             more = f"; {len(names) - NAMED_JOBS} more" if len(names) > NAMED_JOBS else ""
             line = f"  {'; '.join(names[:NAMED_JOBS])}{more}: {reason}"
