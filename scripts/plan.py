@@ -29,6 +29,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from dml.cli.error_lines import report_errors
 from dml.cli.parser import make_parser
+from dml.config.command_line import refuse_repeated
 from dml.config.explain import explain
 from dml.core.atomic_io import read_json
 from dml.core.errors import ConfigError, first_line
@@ -68,10 +69,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("overrides", nargs="*", help="options of train.py")
     parser.add_argument("--runs", default="outputs", help="folder of runs (default: outputs)")
     options = parser.parse_intermixed_args(argv)
+    refuse_repeated([f"experiment={options.experiment}", *options.overrides])
     ids = experiment_ids() if options.experiment == "all" else [options.experiment]
     try:
         plans = [plan_frame(one, options.overrides, options.runs) for one in ids]
-    except (HydraException, OmegaConfBaseException) as error:
+    except (HydraException, OmegaConfBaseException, ValueError) as error:
         chosen = [] if options.experiment == "all" else [f"experiment={options.experiment}"]
         raise ConfigError(
             explain([*chosen, *options.overrides], "train") or [first_line(error)]
@@ -169,6 +171,9 @@ def plan_frame(
         experiment: id of the experiment.
         overrides: options of the command line; another budget means other runs.
         runs: folder of run folders.
+
+    Raises:
+        ConfigError: wrong options, a line each.
     """
     rows = []
     for cell in list_cells(experiment, overrides, runs):

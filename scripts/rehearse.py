@@ -26,7 +26,7 @@ from dml.cli.parser import make_parser
 from dml.config.check import check
 from dml.config.schema import Config
 from dml.core.atomic_io import output_folder, write_text
-from dml.core.errors import first_line
+from dml.core.errors import ConfigError, first_line, nearest
 from dml.core.outputs import begins_with, check_output, has_mark, text_mark
 from dml.results.catalog import Cell, experiment_ids, list_cells, load_experiment
 from dml.results.figures import draw_figures
@@ -63,8 +63,10 @@ def main(argv: list[str] | None = None) -> int:
         check_output(SUMMARY, "rehearsal", (), begins_with(PAGE.partition("\n")[0]), hint="")
     console.quiet = True  # a line per experiment is enough
     papers = [id for id in experiment_ids() if load_experiment(id).source]
+    ids = options.experiments or papers
+    check_ids(ids)  # before the first one trains
     rows = []
-    for id in options.experiments or papers:
+    for id in ids:
         row = rehearse(id, output_folder(options.outputs))
         rows.append(row)
         line = f"{id:18s} {row['runs']} runs, {row['seconds']:.0f} s"
@@ -83,6 +85,14 @@ def main(argv: list[str] | None = None) -> int:
         text = PAGE.format(table=table(titles, cells), **sums, minutes=minutes, failed=failed)
         write_text(SUMMARY, text)
     return int(failed > 0)
+
+
+def check_ids(ids: Sequence[str]) -> None:
+    """Raises ConfigError with a line for each experiment that does not exist."""
+    known = experiment_ids()
+    problems = [f"experiment: no '{id}'{nearest(id, known)}" for id in ids if id not in known]
+    if problems:
+        raise ConfigError(problems)
 
 
 def rehearse(id: str, outputs: Path) -> dict[str, Any]:

@@ -26,6 +26,7 @@ def report_errors(main: Callable[P, int]) -> Callable[P, int]:
 
     @functools.wraps(main)
     def run(*args: P.args, **kwargs: P.kwargs) -> int:
+        _replace_closed_streams()
         try:
             try:
                 return main(*args, **kwargs)
@@ -87,6 +88,20 @@ def print_error(error: Exception) -> None:
         return
     for line in lines:
         print(f"error: {mask_text(line)}", file=sys.stderr)
+
+
+def _replace_closed_streams() -> None:
+    """Opens /dev/null for streams that were closed before the start (`>&-`, daemons).
+
+    Otherwise the first file that is opened would get the number of the stream, and what libraries
+    print would be written into it.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
 
 
 def _discard_output() -> None:

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from dml.cli.error_lines import print_error, report_errors, status_of
-from dml.config.command_line import choices_for_help, split_flags
+from dml.config.command_line import choices_for_help, refuse_repeated, split_flags
 from dml.config.presets import TRUST, apply_params, extract_params, split_trust
-from dml.core.errors import ConfigError, first_line
+from dml.core.errors import ConfigError, first_line, refuse_exits
 from dml.core.exit_status import ExitStatus
 from dml.core.installation import CONFIGS, shell_command
 from dml.core.launcher import export_submitit_ranks, read_sweep_size
 from dml.core.locks import Busy, is_locked
-from dml.core.secrets import mask_text
+from dml.core.secrets import mask_text, mask_words
 
 TEST_SCORES = (
     "the sweeper maximizes scores of the test classes; protocol=mlrc, mlrc_ccp, mlrc_features and "
@@ -83,6 +83,7 @@ def command(
         raise ConfigError([f"{RERUN}: it reads a pickle, which runs code; use resume=<run folder>"])
     if any(word.startswith("-") for word in others):
         raise ConfigError(explain(sys.argv[1:], config_name))
+    refuse_repeated(others)
     if prints_config(flags):
         (words, comment), params = find_printed_job([*flags, *others], config_name, trust), None
         print(comment, end="\n" if comment else "", flush=True)
@@ -204,7 +205,8 @@ class _Jobs:
                 _add_override(f"params={self.params}")
             if self.trust and TRUST not in cfg:
                 _add_override(f"{TRUST}=true")  # the command that is stored is complete
-            score, value = self.job(cfg)
+            with refuse_exits():
+                score, value = self.job(cfg)
             self.values.append(value)
         except Exception as error:
             in_sweep = read_sweep_size() > 1 or len(self.overrides) > 1  # the first ends with it
@@ -246,7 +248,8 @@ class _Jobs:
         jobs: dict[str, list[str]] = {}
         for overrides, error in self.failures:
             different = [word for word in overrides if word not in shared] or overrides
-            jobs.setdefault(first_line(error), []).append(" ".join(different))
+            job_name = " ".join(mask_words(different))
+            jobs.setdefault(first_line(error), []).append(job_name)
         for reason, names in jobs.items():
             more = f"; {len(names) - NAMED_JOBS} more" if len(names) > NAMED_JOBS else ""
             line = f"  {'; '.join(names[:NAMED_JOBS])}{more}: {reason}"

@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from dml.cli.error_lines import report_errors
+from dml.core.errors import ConfigError
 
 NETWORK = "run folder, exported folder, or timm:<model>"
 
@@ -33,6 +35,7 @@ def embed(argv: Sequence[str] | None = None) -> int:
     _add_model(parser)
     _add_trust(parser, "the network")
     options = vars(parser.parse_intermixed_args(argv))
+    _refuse_empty(options)
     _find_own_code(options["trust"])
     from dml.runs.image_embeddings import embed  # imported late: --help need not load torch
 
@@ -59,6 +62,7 @@ def search(argv: Sequence[str] | None = None) -> int:
     _add_overwrite(parser, "of a search in the same file")
     options = vars(parser.parse_args(argv))
     as_csv = options.pop("csv")
+    _refuse_empty(options)
     _find_own_code(options["trust"])
     from dml.runs.image_embeddings import search
 
@@ -86,6 +90,7 @@ def export(argv: Sequence[str] | None = None) -> int:
     _add_trust(parser, "the run")
     parser.add_argument("--onnx", action="store_true", help="also write model.onnx")
     options = parser.parse_args(argv)
+    _refuse_empty(vars(options))
     _find_own_code(options.trust)
     from dml.runs.load import write_export
 
@@ -122,7 +127,15 @@ def _find_own_code(trust: bool) -> None:
         sys.path.append(here)  # installed packages take precedence
 
 
+def _refuse_empty(options: Mapping[str, Any]) -> None:
+    """Raises ConfigError for an empty text, which would be the current folder."""
+    for name, value in options.items():
+        texts = value if isinstance(value, list) else [value]
+        if "" in texts:
+            raise ConfigError([f"{name}: is empty; give it a name"])
+
+
 def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
+    if not (text.isascii() and text.isdecimal()) or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
     return int(text)

@@ -8,6 +8,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from dml.core.errors import ConfigError
 from dml.core.installation import CONFIGS
 
 MULTIRUN = ("-m", "--multirun")
@@ -35,6 +36,20 @@ def split_flags(words: Sequence[str]) -> tuple[list[str], list[str]]:
 def is_multirun(words: Sequence[str]) -> bool:
     """Returns whether command-line arguments start a multirun; named experiments always do."""
     return any(word in MULTIRUN or word.startswith("experiment=") for word in words)
+
+
+def refuse_repeated(words: Sequence[str]) -> None:
+    """Raises ConfigError for a group that is chosen twice, of which Hydra takes the last choice."""
+    chosen: dict[str, str] = {}
+    problems = []
+    for word in words:
+        group = word.partition("=")[0]
+        if not group or not (CONFIGS / group).is_dir():
+            continue
+        if chosen.setdefault(group, word) != word:
+            problems.append(f"{group}: chosen twice, by {chosen[group]} and {word}; write one")
+    if problems:
+        raise ConfigError(problems)
 
 
 def list_groups(config_name: str = "train") -> list[str]:

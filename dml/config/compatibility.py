@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from dml.config import search_space
-from dml.config.schema import Config, EvaluateConfig
+from dml.config.schema import MAX_PIXELS, Config, EvaluateConfig
 from dml.core.launcher import read_launch
 from dml.core.option_values import SPLITS
 
@@ -53,6 +53,10 @@ def find_conflicts(config: Config, options: dict[str, Any]) -> Iterator[tuple[st
     if (selected_on := SPLITS[protocol.splits].selected_on) != protocol.selected_on:
         problem = f"splits '{protocol.splits}' select the epoch on {selected_on}"
         yield "protocol.selected_on", f"{problem}, not on {protocol.selected_on}"
+    side = config.backbone.get("input_size")
+    if type(side) is int and not 1 <= side <= MAX_PIXELS:  # own networks may take other types
+        yield "backbone.input_size", f"{side} must be between 1 and {MAX_PIXELS}"
+        return
     crop, resize = config.crop_size, config.test_resize
     crops = config.transform.augmentation == "random_resized_crop"
     if crops and crop is None and "input_size" in config.backbone:

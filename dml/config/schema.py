@@ -156,7 +156,7 @@ class DataConfig(Node):
     batch_size: BatchSize
     micro_batch: BatchSize | None
     images_per_class: BatchSize | None
-    eval_batch_size: Literal["auto"] | Count
+    eval_batch_size: Literal["auto"] | BatchSize
     workers: Literal["auto"] | Annotated[int, Field(ge=0, le=1024)]
     cache: Literal["full"] | Pixels | None
     exif_orientation: bool

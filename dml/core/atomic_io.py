@@ -29,6 +29,8 @@ def replace_file(path: str | Path) -> Iterator[Path]:
         OSError: the file cannot be written; it names the file, also for errors of `fsync`.
     """
     path = Path(path)
+    if not path.name:
+        raise UserError(f"output: '{path}' is no name of a file")
     check_held(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{uuid4().hex[:8]}.partial")

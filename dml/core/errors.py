@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sysconfig
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -65,6 +66,22 @@ def describe_failure(error: BaseException) -> str:
         return first_line(error)
     location = f"{Path(users[-1].filename).name}, line {users[-1].lineno}"
     return f"{type(error).__name__}: {' '.join(str(error).split())} ({location})"
+
+
+@contextmanager
+def refuse_exits() -> Iterator[None]:
+    """Makes a UserError of a SystemExit, or the like, that a user's loss, network or reader raises.
+
+    Requests to stop pass: Ctrl-C and `RunStopped`.
+    """
+    try:
+        yield
+    except (Exception, KeyboardInterrupt, GeneratorExit, RunStopped):
+        raise
+    except BaseException as error:
+        name, description = type(error).__name__, describe_failure(error)
+        shown = description if description.startswith(name) else f"{name}: {description}"
+        raise UserError(f"{shown}: it would end the program; raise an Exception instead") from error
 
 
 def is_out_of_memory(error: BaseException) -> bool:

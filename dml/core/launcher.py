@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from dml.core.secrets import mask_words
+
 # Environment variables: the number of runs of a multirun; options in which parallel ones differ.
 SWEEP_SIZE, SWEPT = "DML_SWEEP_SIZE", "DML_SWEPT"
 
@@ -77,7 +79,8 @@ def export_sweep(jobs: Sequence[Sequence[str]], parallel: bool) -> Iterator[None
 def sweep_name(words: Sequence[str]) -> str:
     """Returns the overrides of a run in which it differs from the parallel runs of its multirun."""
     swept = os.environ.get(SWEPT, "").split()
-    return " ".join(word for word in words if word.partition("=")[0] in swept)
+    shown = [word for word in words if word.partition("=")[0] in swept]
+    return " ".join(mask_words(shown))
 
 
 def read_sweep_size() -> int:

@@ -6,12 +6,13 @@ Messages of `run_logger` are not printed, and dropped while no file is open.
 from __future__ import annotations
 
 import logging
+import os
 import shlex
 import sys
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from dml.core.errors import RunStopped, UserError
@@ -19,7 +20,7 @@ from dml.core.installation import versions
 from dml.core.memory import keeps_freed_memory
 from dml.core.progress import format_seconds
 from dml.core.regular_files import check_regular
-from dml.core.secrets import MaskingFormatter
+from dml.core.secrets import MaskingFormatter, mask_words
 
 run_logger = logging.getLogger("dml.train_log")
 run_logger.setLevel(logging.INFO)
@@ -40,6 +41,8 @@ def write_log(folder: Path, work: str) -> Iterator[None]:
     if (folder / "train.log").exists():
         check_regular(folder / "train.log")
     handler = _LogFile(folder / "train.log", encoding="utf-8", errors="replace")
+    with suppress(OSError):  # of another user
+        os.chmod(folder / "train.log", 0o600)  # tracebacks of any code may show a secret
     handler.setFormatter(MaskingFormatter("%(asctime)s [%(process)d] %(message)s"))
     root = logging.getLogger()
     pairs: list[tuple[logging.Logger, logging.Handler]] = [(run_logger, handler), (root, handler)]
@@ -76,7 +79,7 @@ class _LogFile(logging.FileHandler):
 
 def log_start() -> None:
     """Logs the command and the versions of the packages."""
-    run_logger.info("command: %s", shlex.join(sys.argv))
+    run_logger.info("command: %s", shlex.join(mask_words(sys.argv)))
     packages = (f"{name} {value}" for name, value in versions().items())
     run_logger.info("versions: %s", ", ".join(packages))
     if keeps_freed_memory():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -15,7 +16,7 @@ import torch
 from PIL import Image, ImageColor, ImageOps
 from torch import Tensor
 
-from dml.core.errors import UserError
+from dml.core.errors import UserError, first_line
 from dml.core.regular_files import open_regular
 from dml.data.image_index import split_box
 
@@ -23,6 +24,7 @@ T = TypeVar("T")
 JPEG = b"\xff\xd8\xff"
 GREY_STEPS = {"L;2": 85, "L;4": 17}  # of a grey level of 2 and 4 bits, as Pillow names them
 OPAQUE = (".jpg", ".jpeg", ".jfif")
+MAX_PIXELS = 2 * (Image.MAX_IMAGE_PIXELS or 89_478_485)  # at which Pillow refuses an image
 BACKGROUND = "white"  # default of `data.background`
 
 
@@ -82,6 +84,7 @@ def decode_image(
         if not part.numel():
             raise UserError(f"data: cannot decode {image}: no pixels of the image are in the box")
         return Decoded(part, whole.transparent)
+    check_pixels(image)
     try:
         with open_regular(image) as opened:
             data = np.fromfile(opened, dtype=np.uint8)
@@ -93,6 +96,31 @@ def decode_image(
         except (RuntimeError, AttributeError):
             pass  # an unusual or damaged file, or no operator: Pillow reads it or explains why not
     return _decode_with_pillow(image, apply_orientation, background)
+
+
+def check_pixels(file: Path) -> None:
+    """Compares the size in an image's header with `MAX_PIXELS`, before anything is decoded.
+
+    Files without a readable header pass: decoding them explains why it fails.
+
+    Raises:
+        UserError: the header announces more pixels.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            with Image.open(file) as opened:
+                width, height = opened.size
+    except Image.DecompressionBombError as error:
+        raise UserError(f"data: cannot decode {file}: {_too_large(first_line(error))}") from error
+    except (OSError, ValueError, SyntaxError):
+        return
+    if width * height > MAX_PIXELS:
+        raise UserError(f"data: cannot decode {file}: {_too_large(f'{width}x{height} pixels')}")
+
+
+def _too_large(reason: str) -> str:
+    return f"{reason}; images have at most {MAX_PIXELS:,} pixels: make it smaller, or cut it"
 
 
 def _find_jpeg_decoder() -> Callable[[Tensor, bool], Tensor] | None:

@@ -7,6 +7,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
+from dml.core.errors import UserError
 from dml.models.backbones import Backbone, InputSpec
 from dml.models.weights import load_weights
 
@@ -14,6 +15,7 @@ from dml.models.weights import load_weights
 # data.reader.first_class=200 data.reader.classes=92 data.reader.per_class=59 loss=norm_softmax
 # embedder.size=128 protocol.epochs=10`.
 GLYPHS = Path(__file__).with_name("small_cnn_glyphs.safetensors")
+MAX_WIDTH = 4096
 
 
 class SmallCNN(Backbone):
@@ -29,7 +31,7 @@ class SmallCNN(Backbone):
         width: channels of the first layer, a quarter of the channels of the features.
 
     Raises:
-        UserError: the weights cannot be loaded or belong to another network.
+        UserError: the weights cannot be loaded or belong to another network; a wrong width.
     """
 
     kind: Literal["maps", "tokens"] = "maps"
@@ -38,6 +40,8 @@ class SmallCNN(Backbone):
         self, weights: str = "none", input_size: int | None = None, width: int = 64
     ) -> None:
         super().__init__()
+        if not 1 <= width <= MAX_WIDTH:
+            raise UserError(f"backbone.width: {width} must be between 1 and {MAX_WIDTH}")
         self.channels = 4 * width
         self.input = InputSpec(size=input_size)
         self.stem = nn.Sequential(*_layer(3, width, stride=1))

@@ -27,9 +27,10 @@ from typing import Any, cast
 
 from omegaconf import DictConfig, OmegaConf
 
+from dml.config.check import check
 from dml.config.identity import identity, protocol_id, result_id
 from dml.config.presets import apply_params, split_params, split_trust
-from dml.config.schema import ExperimentConfig
+from dml.config.schema import Config, ExperimentConfig
 from dml.core.atomic_io import write_text
 from dml.core.errors import ConfigError, nearest
 from dml.core.installation import CONFIGS, PACKAGE, shell_command
@@ -130,7 +131,7 @@ def list_cells(
         The runs; none for an experiment that a script draws without training.
 
     Raises:
-        ConfigError: the experiment does not exist.
+        ConfigError: the experiment does not exist, or options are wrong.
         HydraException: the overrides do not compose.
     """
     ids = experiment_ids()
@@ -154,6 +155,9 @@ def _compose_cells(*words: str) -> list[tuple[list[str], Options]]:
     if not cfg.experiment.trains:
         return []
     jobs = expand_grids(sweeper["params"], sweeper["grids"], words)
+    if len(words) > 1:  # the options of a user; the shipped ones are right
+        for job in jobs:
+            check(compose_config(job), Config)
     plain = [(job, OmegaConf.to_container(compose_config(job), resolve=True)) for job in jobs]
     return json.loads(json.dumps(plain), object_hook=Options)
 
@@ -227,11 +231,14 @@ def _cached(key: str, make: Callable[[], Any], kind: type[dict[str, Any]] = dict
     """Returns a content of the cache, made anew if it is not there; its mappings are of a kind."""
     path = _cache_folder() / f"{sha256(key.encode()).hexdigest()[:32]}.json"
     try:
-        return json.loads(read_regular(path), object_hook=kind)
+        digest, _, text = read_regular(path).decode().partition("\n")
+        if digest == sha256(text.encode()).hexdigest():  # else damaged
+            return json.loads(text, object_hook=kind)
     except (OSError, ValueError):
-        text = json.dumps(make())
+        pass
+    text = json.dumps(make())
     with suppress(OSError):  # a home that cannot be written to costs time, nothing else
-        write_text(path, text)
+        write_text(path, f"{sha256(text.encode()).hexdigest()}\n{text}")
     return json.loads(text, object_hook=kind)
 
 

@@ -28,6 +28,7 @@ from dml.core.errors import UserError, first_line
 from dml.core.installation import shell_command
 from dml.core.metric_names import is_score
 from dml.core.regular_files import open_regular
+from dml.core.secrets import mask_options
 from dml.core.statistics import Estimate
 from dml.runs.folder.stored_run import Result, State, StoredRun, find_runs, read_run
 
@@ -251,7 +252,9 @@ def write_runs(runs: Iterable[StoredRun]) -> str:
             data = {**run.content["data"], "root": "data"}  # places of the sender's machine
             config = {**run.content, "outputs": "outputs", "data": data}
             summary = {**run.summary.model_dump(exclude_unset=True), "config": config}
-            lines.append(("/".join(run.folder.parts[-3:]), json.dumps(summary, default=str)))
+            lines.append(
+                ("/".join(run.folder.parts[-3:]), json.dumps(mask_options(summary), default=str))
+            )
     return pd.DataFrame(lines, columns=SENT).to_csv(index=False)
 
 

@@ -8,6 +8,7 @@ are any, `paths` N, if they are known `labels` N (names of classes) and `splits`
 from __future__ import annotations
 
 import json
+import os
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,8 +19,9 @@ import numpy as np
 from dml.core.atomic_io import replace_file
 from dml.core.class_labels import ADVICE, check_class_labels
 from dml.core.errors import UserError, first_line
-from dml.core.npz_files import map_array
+from dml.core.npz_files import check_sizes, map_array
 from dml.core.regular_files import open_regular
+from dml.core.secrets import mask_options
 
 PARQUET = ".parquet"
 SMALL = ("paths", "labels", "splits")  # read at once
@@ -62,7 +64,7 @@ def check_format(path: Path) -> None:
 def write_embeddings(path: Path, made: ImageEmbeddings) -> None:
     """Writes a file, in memory that the number of images does not change."""
     arrays = {name: array for name, array in made._asdict().items() if array is not None}
-    arrays["made_by"] = np.array(json.dumps(made.made_by))
+    arrays["made_by"] = np.array(json.dumps(mask_options(made.made_by)))
     with replace_file(path) as temporary:
         if path.suffix != PARQUET:
             with open(temporary, "wb") as file:
@@ -94,37 +96,87 @@ def open_embeddings(path: str | Path) -> ImageEmbeddings:
     """
     try:
         arrays = (_read_parquet if Path(path).suffix == PARQUET else _read_npz)(Path(path))
-        embeddings, views = arrays["embeddings"], arrays.get("views")
-        paths = arrays.get("paths", np.arange(len(embeddings)).astype(str))
-        labels = None
-        if "labels" in arrays:
-            labels = check_class_labels(arrays["labels"], "labels").astype(str)
-        made_by = _read_made_by(arrays.get("made_by", "{}"))
-        splits = arrays["splits"].astype(str) if "splits" in arrays else None
-        columns = (embeddings, paths, labels, views, splits)
-        counts = {len(rows) for rows in columns if rows is not None}
-        if embeddings.ndim != 2 or embeddings.dtype.kind != "f" or len(counts) > 1:
-            raise ValueError("embeddings must be a matrix, with a path and a label for each row")
-        if views is not None and views.shape[::2] != embeddings.shape:
-            raise ValueError("views must be several embeddings for each row")
+        stored = _check_arrays(arrays)
     except Exception as error:  # of many classes, for bytes of any kind
         raise UserError(f"embeddings: {path} cannot be read ({first_line(error)})") from error
+    return stored
+
+
+def _check_arrays(arrays: dict[str, np.ndarray]) -> ImageEmbeddings:
+    """Returns the arrays of a file in the types that ours have.
+
+    Raises:
+        ValueError: they do not fit together, or have other types.
+    """
+    embeddings, views = arrays["embeddings"], arrays.get("views")
+    if embeddings.ndim != 2 or embeddings.dtype.kind != "f":
+        raise ValueError("embeddings must be a matrix of floating-point numbers, a row per image")
+    if 0 in embeddings.shape:
+        raise ValueError(f"embeddings are empty: {embeddings.shape}")
+    if embeddings.itemsize > 8:
+        embeddings = embeddings.astype(np.float64)  # PyTorch has no longer type
+    paths = np.arange(len(embeddings)).astype(str)
+    if "paths" in arrays:
+        paths = _column(_as_texts(arrays["paths"], "paths"), "paths")
+    labels, splits = None, None
+    if "labels" in arrays:
+        labels = _column(check_class_labels(arrays["labels"], "labels").astype(str), "labels")
+    if "splits" in arrays:
+        splits = _column(_as_texts(arrays["splits"], "splits"), "splits")
+    columns = {"paths": paths, "labels": labels, "splits": splits, "views": views}
+    for name, rows in columns.items():
+        if rows is not None and len(rows) != len(embeddings):
+            raise ValueError(f"{name} has {len(rows)} rows, embeddings have {len(embeddings)}")
+    if views is not None and (views.ndim != 3 or views.shape[::2] != embeddings.shape):
+        raise ValueError("views must be several embeddings for each row")
+    if views is not None and views.dtype.kind != "f":
+        raise ValueError(f"views must be floating-point numbers, got {views.dtype}")
+    made_by = _read_made_by(arrays.get("made_by"))
     return ImageEmbeddings(embeddings, paths, labels, made_by, views, splits)
 
 
-def _read_made_by(text: Any) -> dict[str, Any]:
-    """Returns the network and the settings; empty for anything that is not a table of JSON.
+def _as_texts(array: np.ndarray, name: str) -> np.ndarray:
+    """Returns texts, of texts, UTF-8 bytes or whole numbers.
 
-    Rows can be searched and scored without them.
+    Raises:
+        ValueError: other types.
     """
+    if array.dtype.kind == "S":
+        values = [os.fsdecode(value) for value in array.ravel().tolist()]
+        return np.array(values, dtype=str).reshape(array.shape)
+    if array.dtype.kind not in "iuUO":
+        raise ValueError(f"{name}: {array.dtype} are no texts; {ADVICE['labels']}")
+    return array.astype(str)
+
+
+def _column(array: np.ndarray, name: str) -> np.ndarray:
+    """Returns a value per row, also of a matrix with one column.
+
+    Raises:
+        ValueError: several values per row.
+    """
+    if array.ndim == 2 and array.shape[1] == 1:
+        return array[:, 0]
+    if array.ndim != 1:
+        raise ValueError(f"{name} must hold one value for each row, got shape {array.shape}")
+    return array
+
+
+def _read_made_by(stored: Any) -> dict[str, Any]:
+    """Returns what a file says of its network; empty if other software wrote it in another form."""
+    if stored is None:
+        return {}
     try:
-        content = json.loads(str(text))
+        value = np.asarray(stored).item()
+        text = value.decode() if isinstance(value, bytes) else str(value)
+        made_by = json.loads(text)
     except (ValueError, RecursionError):
         return {}
-    return content if isinstance(content, dict) else {}
+    return made_by if isinstance(made_by, dict) else {}
 
 
 def _read_npz(path: Path) -> dict[str, np.ndarray]:
+    check_sizes(path, ImageEmbeddings._fields)
     with open_regular(path) as raw, np.lib.npyio.NpzFile(raw, allow_pickle=False) as file:
         small = {name: _read_small(file, name) for name in SMALL if name in file}
         with suppress(Exception):  # of many classes: a damaged one is as good as none
@@ -157,9 +209,7 @@ def _read_parquet(path: Path) -> dict[str, np.ndarray]:
             column = column.flatten()
             _refuse_nulls(column, name)
         arrays[name] = np.reshape(column.to_numpy(zero_copy_only=False), shape)
-    made_by = (table.schema.metadata or {}).get(b"made_by", b"{}")
-    arrays["made_by"] = made_by.decode("utf-8", "replace")
-    arrays["paths"] = arrays.get("paths", np.arange(len(table))).astype(str)
+    arrays["made_by"] = np.array((table.schema.metadata or {}).get(b"made_by", b"{}"))
     return arrays
 
 

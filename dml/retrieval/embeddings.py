@@ -20,6 +20,7 @@ from torch import Tensor
 from dml.core.atomic_io import replace_file
 from dml.core.class_labels import ADVICE, number_classes
 from dml.core.errors import UserError, first_line
+from dml.core.npz_files import check_sizes
 from dml.core.regular_files import open_regular
 from dml.retrieval.metrics import concatenate, mean_average_precision, retrieval_metrics
 
@@ -199,6 +200,7 @@ def _convert(arrays: dict[str, np.ndarray]) -> None:
 
 def _read_arrays(path: str | Path) -> dict[str, np.ndarray]:
     """Returns the ARRAYS of a file, and warns of others."""
+    check_sizes(Path(path), ARRAYS)
     with open_regular(path) as opened, np.load(opened, allow_pickle=False) as file:
         names = [name for name in ARRAYS if name in file]
         if "gallery_embeddings" not in file:
@@ -238,7 +240,7 @@ def _as_floats(array: np.ndarray, name: str) -> np.ndarray:
     Raises:
         ValueError: the array holds no real numbers.
     """
-    if array.dtype.kind not in "biuf":
+    if array.dtype.kind not in "iuf":
         raise ValueError(f"{name} must be a matrix of numbers, got {array.dtype}")
     return array.astype(np.float64 if array.itemsize > 4 else np.float32)
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import os
 import sys
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +17,17 @@ import torch
 
 from dml.core.atomic_io import replace_file
 from dml.core.errors import UserError
-from dml.core.regular_files import check_regular
 from dml.retrieval.embedding_file import ImageEmbeddings, open_embeddings
 from dml.retrieval.exact_search import nearest_neighbors
 
 SAMPLE = 100  # rows that measure the recall of an index
 PROBED = 32  # lists of an index that are searched
+CHUNK = 65_536  # rows that are checked and hashed at once
+KIND = b"IwFl"  # first bytes of faiss's files of this kind of index
+MARK = b"dml-index-1\n"  # after the index: whose index it is
+DIGEST = 32  # bytes
+TRAILER = len(MARK) + 2 * DIGEST
+LARGEST = 1e18  # norm of an embedding, whose square float32 holds
 DUPLICATE = 1e-3  # largest distance, of the query's length 1: float16 has three digits
 
 
@@ -48,7 +56,13 @@ def search_file(
     names = [stored.paths[r] if r >= 0 else str(q) for q, r in zip(queries, own, strict=True)]
     vectors = _numbers(stored.embeddings[own])
     if (new := own < 0).any():
-        vectors[new] = _numbers(embed([*np.array(names)[new]], stored))
+        made = _numbers(embed([*np.array(names)[new]], stored))
+        if made.shape[1] != vectors.shape[1]:
+            raise UserError(
+                f"query: embeddings of the network have {made.shape[1]} numbers, those of {path} "
+                f"{vectors.shape[1]}"
+            )
+        vectors[new] = made.to(vectors.dtype)
     most = (count := len(stored.embeddings)) - int((own >= 0).any())
     if not 1 <= k <= most:
         raise UserError(f"k: {k} is not between 1 and {most}, the images that a query can find")
@@ -74,7 +88,7 @@ def search_file(
         "row": rows,
         "label": labels[rows],
         "path": stored.paths[rows],
-        "duplicate": distances <= DUPLICATE * np.repeat(vectors.norm(dim=1).numpy(), k),
+        "duplicate": distances <= DUPLICATE * np.repeat(vectors.double().norm(dim=1).numpy(), k),
     }
     return names, pd.DataFrame(columns)
 
@@ -99,8 +113,7 @@ def _find_row(query: str, stored: ImageEmbeddings) -> int:
 def _find_candidates(path: Path, points: np.ndarray, queries: torch.Tensor, k: int) -> np.ndarray:
     """Returns rows among which an index finds the neighbors of queries, in ascending order.
 
-    The index is saved, and built anew if the file is newer. Building prints the share of exact
-    neighbors that it finds to stderr.
+    The index is saved. Building it prints the share of exact neighbors that it finds to stderr.
 
     Args:
         path: the file of the embeddings.
@@ -109,31 +122,115 @@ def _find_candidates(path: Path, points: np.ndarray, queries: torch.Tensor, k: i
         k: neighbors of each query.
 
     Raises:
-        UserError: faiss is not installed.
+        UserError: faiss is not installed, or an embedding is too large for it.
+        ValueError: an embedding is not finite.
     """
-    try:
-        import faiss
-    except ImportError as error:
-        raise UserError("index: faiss is not installed: pip install faiss-cpu") from error
-    saved, count, most = path.with_name(f"{path.name}.faiss"), len(points), min(k + 1, len(points))
-    if saved.exists():
-        check_regular(saved)
-    if saved.exists() and saved.stat().st_mtime_ns > path.stat().st_mtime_ns:
-        index: Any = faiss.read_index(str(saved))
-    else:
-        known = _numbers(points).float().numpy()
-        lists = max(1, min(int(count**0.5), count // 39))  # faiss warns of fewer rows a list
-        index = faiss.index_factory(known.shape[1], f"IVF{lists},Flat")
-        index.nprobe = PROBED  # the file keeps it
-        index.train(known)
-        index.add(known)
-        with replace_file(saved) as temporary:
-            faiss.write_index(index, str(temporary))
-        sample = known[:: max(1, count // SAMPLE)].copy()
-        pair = torch.from_numpy(sample), torch.from_numpy(known)
-        exact = nearest_neighbors(*pair, k=most).indices[:, 1:]
-        shares = [*map(np.isin, exact, index.search(sample, most)[1])]
-        print(f"the index finds {np.mean(shares):.1%} of exact neighbors", file=sys.stderr)
+    if find_spec("faiss") is None:
+        raise UserError("index: faiss is not installed: pip install faiss-cpu")
+    for numbers, name in ((points, "embeddings"), (queries.numpy(), "query")):
+        _check_range(numbers, name)
+    digest = _digest(points)
+    saved = path.with_name(f"{path.name}.faiss")
+    index = _read_index(saved, digest, points.shape)
+    if index is None:
+        index = _build_index(points, k)
+        _save_index(index, saved, digest)
     rows = index.search(queries.float().numpy(), k + 1)[1]
     # The first rows as well: an index may find fewer than k.
-    return np.union1d(rows[rows >= 0], np.arange(most))
+    return np.union1d(rows[rows >= 0], np.arange(min(k + 1, len(points))))
+
+
+def _check_range(numbers: np.ndarray, name: str) -> None:
+    """Checks that squared distances are finite in float32; faiss ends the process otherwise.
+
+    Raises:
+        UserError: an embedding is too large.
+        ValueError: one is not finite.
+    """
+    largest = 0.0
+    for start in range(0, len(numbers), CHUNK):
+        part = np.abs(numbers[start : start + CHUNK].astype(np.float64))
+        if not np.isfinite(part).all():
+            raise ValueError(f"{name}: values that are NaN or infinite; leave out these rows")
+        largest = max(largest, float(part.max(initial=0)))
+    if largest > LARGEST / numbers.shape[1] ** 0.5:
+        raise UserError(
+            f"index: {name} with values of {largest:.0e} are too large for faiss; search without "
+            f"an index, or divide the embeddings by a number"
+        )
+
+
+def _digest(points: np.ndarray) -> bytes:
+    """Returns a digest of shape, type and values of embeddings: of the content, not of the file."""
+    hashed = hashlib.blake2b(f"{points.shape} {points.dtype.str}".encode(), digest_size=DIGEST)
+    for start in range(0, len(points), CHUNK):
+        hashed.update(np.ascontiguousarray(points[start : start + CHUNK]).tobytes())
+    return hashed.digest()
+
+
+def _read_index(saved: Path, digest: bytes, shape: tuple[int, ...]) -> Any:
+    """Returns the saved index of embeddings; None if there is none, of others, or damaged.
+
+    faiss reads what precedes the last bytes, which are `MARK`, the digest of the embeddings, and
+    the digest of what precedes. What is damaged never reaches faiss, which may crash on it.
+    """
+    if not saved.is_file():
+        return None
+    try:
+        data = saved.read_bytes()
+    except OSError:
+        return None
+    body, mark = data[:-TRAILER], data[-TRAILER:]
+    if mark != MARK + digest + hashlib.blake2b(body, digest_size=DIGEST).digest():
+        return None
+    import faiss
+
+    try:
+        index = faiss.deserialize_index(np.frombuffer(body, np.uint8))
+    except RuntimeError:  # of another version of faiss
+        return None
+    return index if (index.ntotal, index.d) == shape else None
+
+
+def _build_index(points: np.ndarray, k: int) -> Any:
+    import faiss
+
+    known, most = _numbers(points).float().numpy(), min(k + 1, len(points))
+    lists = max(1, min(int(len(points) ** 0.5), len(points) // 39))  # faiss warns of fewer a list
+    index: Any = faiss.index_factory(known.shape[1], f"IVF{lists},Flat")
+    index.nprobe = PROBED  # the file keeps it
+    index.train(known)
+    index.add(known)
+    sample = known[:: max(1, len(points) // SAMPLE)].copy()
+    pair = torch.from_numpy(sample), torch.from_numpy(known)
+    exact = nearest_neighbors(*pair, k=most).indices[:, 1:]
+    shares = [*map(np.isin, exact, index.search(sample, most)[1])]
+    print(f"the index finds {np.mean(shares):.1%} of exact neighbors", file=sys.stderr)
+    return index
+
+
+def _save_index(index: Any, saved: Path, digest: bytes) -> None:
+    """Saves an index, or prints why it is not saved; then the next search builds it again."""
+    import faiss
+
+    body = faiss.serialize_index(index).tobytes()
+    check = hashlib.blake2b(body, digest_size=DIGEST).digest()
+    try:
+        if saved.exists() and not _is_index(saved):
+            raise FileExistsError(errno.EEXIST, "is no index")
+        with replace_file(saved) as temporary:
+            temporary.write_bytes(body + MARK + digest + check)
+    except OSError as error:
+        print(
+            f"note: index: {saved}: {error.strerror}; it is not saved, and the next search builds "
+            f"it again",
+            file=sys.stderr,
+        )
+
+
+def _is_index(saved: Path) -> bool:
+    """Returns whether a file is an index as they are built here, be it damaged or of others."""
+    if not saved.is_file():
+        return False
+    with open(saved, "rb") as file:
+        return file.read(len(KIND)) == KIND

@@ -126,12 +126,23 @@ class Builder:
         if data.identified_by == "place" and index.features is None:
             folder = Path(data.root) if Path(data.root).is_dir() else Path(data.root).parent
             index = exclude_undecodable(index, data.skip_corrupt, folder / ".cache")
+        if index.features is not None:
+            self._check_width(index.features.plain.shape[1])
         if data.identified_by == "place" and index.features is not None:
             index = replace(index, content=hash_features(Path(data.root)))
         if data.stands_in or self._is_other_count(data.reader):
             index = take_part(index, data.classes, data.images_per_class_at_most)
         index = replace(index, apply_orientation=data.exif_orientation, background=data.background)
         return merge_query_and_gallery(index) if data.query_gallery == "none" else index
+
+    def _check_width(self, width: int) -> None:
+        """Raises UserError if the network takes features of another width."""
+        channels = self.config.backbone.get("channels", width)
+        if channels != width:
+            raise UserError(
+                f"data.root: features of {self.config.data.root} have {width} numbers, the network "
+                f"takes {channels} (backbone.channels)"
+            )
 
     def _is_other_count(self, reader: dict[str, Any]) -> bool:
         """Returns whether the expected counts differ from those of the benchmark."""

@@ -11,6 +11,7 @@ from rich.table import Table
 from dml.config.identity import method_name
 from dml.core.metric_names import is_score, metric_label, tabled
 from dml.core.run_log import run_logger
+from dml.core.secrets import mask_text
 from dml.core.statistics import Estimate, mean_per_repeat
 
 DASH = "\u2013"  # shown for missing numbers and values
@@ -27,7 +28,7 @@ def name_lines(name: str) -> None:
 
 def print_line(text: str, logged: bool = True) -> None:
     """Prints a line for the user and, unless `logged` is False, adds it to the log of the run."""
-    console.print(_name + text, markup=False, emoji=False)
+    console.print(mask_text(_name + text), markup=False, emoji=False)
     if logged:
         run_logger.info(text)
 

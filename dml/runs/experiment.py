@@ -25,7 +25,7 @@ from dml.config.own_code import package_versions, record_own_code
 from dml.config.presets import apply_params, split_params, split_trust
 from dml.config.schema import Config
 from dml.core.atomic_io import write_json
-from dml.core.errors import ConfigError, UserError
+from dml.core.errors import ConfigError, UserError, refuse_exits
 from dml.core.installation import git_revision, shell_command, versions
 from dml.core.locks import Busy
 from dml.core.option_values import selection_section
@@ -90,7 +90,9 @@ def train(overrides: Sequence[str] = ()) -> dict[str, Any]:
         print_line(f"note: {note}")
     config = check(cfg, Config)
     folder = RunFolder.of(cfg, config)
-    return {**run(cfg, config, overrides, folder=folder), "folder": str(folder.path)}
+    with refuse_exits():
+        summary = run(cfg, config, overrides, folder=folder)
+    return {**summary, "folder": str(folder.path)}
 
 
 def resume(path: str | Path, words: Sequence[str] = (), trust: bool = False) -> dict[str, Any]:

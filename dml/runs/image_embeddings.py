@@ -41,11 +41,13 @@ from dml.runs.figures.drawing import check_picture
 from dml.runs.figures.run_figures import draw_found
 from dml.runs.job import translate_resource_errors
 from dml.runs.load import compose_network, open_network
+from dml.runs.network_options import check_options
 from dml.training.device import autocast, resolve_device, set_precision
 from dml.training.process_state import restored_process_state
 
 log = logging.getLogger(__name__)
 BACKGROUND = "data.background="  # an option; without it the network's own holds
+MOST_IMAGES, MOST_VIEWS = 1_000_000, 10_000  # of a batch, of an image: far above any use
 
 
 @restored_process_state()
@@ -88,7 +90,44 @@ def embed(
     Raises:
         UserError: network or images cannot be read, an image cannot be decoded, or the file cannot
             be written.
+        ConfigError: options without effect.
     """
+    check_options(network, images, options)
+    return _embed(
+        network,
+        images,
+        output,
+        repeat=repeat,
+        fold=fold,
+        features=features,
+        views=views,
+        dtype=dtype,
+        batch_size=batch_size,
+        options=options,
+        overwrite=overwrite,
+        trust=trust,
+    )
+
+
+def _embed(
+    network: str | Path,
+    images: str | Path | Sequence[Any] | np.ndarray,
+    output: str | Path | None = None,
+    repeat: int | None = None,
+    fold: int | None = None,
+    features: bool = False,
+    views: int = 0,
+    dtype: Literal["float32", "float16"] = "float32",
+    batch_size: int | None = None,
+    options: Sequence[str] = (),
+    overwrite: bool = False,
+    trust: bool = False,
+) -> ImageEmbeddings:
+    """See `embed`, whose options these are, or those that a file of embeddings holds."""
+    if batch_size is not None and not 1 <= batch_size <= MOST_IMAGES:
+        raise UserError(f"batch_size: {batch_size} is not between 1 and {MOST_IMAGES:,}")
+    if not 0 <= views <= MOST_VIEWS:
+        raise UserError(f"views: {views} is not between 0 and {MOST_VIEWS:,}")
     device = resolve_device("auto")
     with ExitStack() as stack:
         if output is None:
@@ -96,6 +135,8 @@ def embed(
         path = Path(output)
         embedding_file.check_format(path)
         index, labels, splits = _read_images(images, options)
+        if index.features is not None:
+            raise UserError(f"images: {images} are stored features; give the images themselves")
         source = images if isinstance(images, str | Path) else index.fingerprint()
         model = str(network), repeat or 0, fold or 0
         origin = _describe_origin(model, source, options)
@@ -285,7 +326,7 @@ def _embed_queries(
     model = made_by.get("repeat"), made_by.get("fold")
     if not all(number is None or isinstance(number, int) for number in model):
         raise UserError(f"network: {source} names no model by its repeat and fold")
-    made = embed(
+    made = _embed(
         network.name,
         queries,
         repeat=model[0],

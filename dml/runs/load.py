@@ -56,6 +56,7 @@ from dml.runs.folder.exported_folder import (
     write_digest,
 )
 from dml.runs.folder.run_folder import RunFolder, load_config
+from dml.runs.network_options import check_model
 from dml.training.checkpoint_files import read_checkpoint
 from dml.training.process_state import restored_process_state
 
@@ -168,6 +169,7 @@ def open_network(
     """
     if below > MOST_BELOW:
         raise UserError(f"load: {source} stands on more than {MOST_BELOW} networks, or on itself")
+    check_model(source, repeat, fold, WEIGHTS)
     if str(source).startswith(TIMM):
         model = f"backbone.model='{str(source).removeprefix(TIMM)}'"
         of_timm = compose_network(["backbone=timm", model, *options])
@@ -305,6 +307,7 @@ def write_export(
     trust: bool = False,
 ) -> Exported:
     """Writes an export; see `export`, and `export_onnx` for `onnx`."""
+    check_model(run_folder, repeat, fold, WEIGHTS)
     run = RunFolder(run_folder)
     target = Path(os.path.realpath(folder))
     recover_folder(target)

@@ -15,11 +15,14 @@ from __future__ import annotations
 import importlib
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
 from dml.core.errors import UserError, first_line
+from dml.core.secrets import mask_options, mask_words
 from dml.tracking.history import History
 from dml.tracking.tracker import Job, RunInfo, Tracker, flatten_scores, replace_options
 
@@ -198,26 +201,27 @@ class WandbTracker(Tracker):
             options: dotted options in which its config differs from the run's.
         """
         folder = self.info.folder / "wandb"
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)  # the settings of W&B may hold a key
         for part in folder.glob(f"offline-run-????????_??????-{name}"):
             shutil.rmtree(part, ignore_errors=True)  # the new run gets all rows again
         config = replace_options(self.info.config, options or {})
         config["run"] = {**config.get("run", {}), **more}
         # A sweep agent sets these.
         target = {} if self.sweep else {"id": name, "project": self.project, "entity": self.entity}
-        run = self.wandb.init(
-            **target,
-            name=self.info.name if name == self.main_id else f"{self.info.name} {kind}",
-            group=self.info.group,
-            job_type=kind,
-            tags=[*self.info.tags, *self.tags],
-            config=config,
-            dir=str(self.info.folder),
-            mode=self.mode,
-            resume="allow",
-            reinit="create_new",
-            settings=self.settings,
-        )
+        with _masked_command_line():
+            run = self.wandb.init(
+                **target,
+                name=self.info.name if name == self.main_id else f"{self.info.name} {kind}",
+                group=self.info.group,
+                job_type=kind,
+                tags=[*self.info.tags, *self.tags],
+                config=mask_options(config),
+                dir=str(self.info.folder),
+                mode=self.mode,
+                resume="allow",
+                reinit="create_new",
+                settings=self.settings,
+            )
         run.define_metric("epoch", hidden=True)
         run.define_metric("*", step_metric="epoch")
         self._open[name] = run
@@ -244,6 +248,17 @@ class WandbTracker(Tracker):
                 f"{first_line(error)}); the run continues without it; after its end the same "
                 f"command sends the missing rows"
             )
+
+
+@contextmanager
+def _masked_command_line() -> Iterator[None]:
+    """Hides secrets in `sys.argv`, which W&B records and sends."""
+    words = sys.argv
+    sys.argv = mask_words(words)
+    try:
+        yield
+    finally:
+        sys.argv = words
 
 
 def _job_type(job: Job) -> str:

@@ -43,6 +43,8 @@ def test_all_problems_at_once(changed):
         ("data.background=whit", "data.background: 'whit' is no color; use white, black"),
         ("data.background='#00000080'", "data.background: '#00000080' is no color"),
         ("data.background=0", "data.background: 0 is no color"),
+        ("+backbone.input_size=0", "backbone.input_size: 0 must be between 1 and 16384"),
+        ("data.eval_batch_size=9223372036854775808", "data.eval_batch_size: 92233"),
         ("data=3", "data: 3 must be a node of options"),
         ("transform.scale=[0.5,x]", "transform.scale[1]: 'x' must be a valid number"),
         ("data.workers=5000", "data.workers: 5000 must be 'auto' or less than or equal to 1024"),

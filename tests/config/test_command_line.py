@@ -1,6 +1,12 @@
 import pytest
 
-from dml.config.command_line import choices_for_help, list_groups, split_flags
+from dml.config.command_line import (
+    choices_for_help,
+    list_groups,
+    refuse_repeated,
+    split_flags,
+)
+from dml.core.errors import ConfigError
 
 
 @pytest.mark.parametrize(
@@ -21,3 +27,9 @@ def test_help_lists_groups_and_choices():
     assert {"loss", "data", "protocol", "params", "search"} <= set(listed)
     assert "recipe" not in listed
     assert set(list_groups("evaluate")) == set(list_groups())
+
+
+def test_a_group_is_chosen_once():
+    refuse_repeated(["data=cub", "loss=ms", "data=cub", "optim.lr=1", "optim.lr=2"])
+    with pytest.raises(ConfigError, match="data: chosen twice, by data=cub and data=sop"):
+        refuse_repeated(["data=cub", "loss=ms", "data=sop"])

@@ -1,8 +1,11 @@
 """Secrets in texts and options."""
 
+import shlex
+
 import pytest
 
-from dml.core.secrets import is_secret_name, mask_options, mask_text
+from dml.core.secrets import is_secret_name, mask_options, mask_text, mask_word, mask_words
+from tests.core.secret_forms import SECRET, WORDS
 
 
 def test_names():
@@ -33,3 +36,38 @@ def test_options():
     masked = {"api_key": "***", "secret": "***", "token": None, "list": [{"password": "***"}]}
     assert mask_options(options) == masked
     assert mask_options({"url": "x://a:b@h"}) == {"url": "x://a:***@h"}
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_a_planted_secret(word):
+    key, _, value = word.partition("=")
+    commands = shlex.join(["train.py", word, "seed=3"]), shlex.join(mask_words([word, "seed=3"]))
+    shown = [
+        mask_word(word),
+        mask_text(f"error: {word} is wrong"),
+        mask_text(f"error: cannot parse {word!r}; seed=3"),
+        *map(mask_text, commands),
+        str(mask_options({"a": [{"b": word}]})),
+        str(mask_options({"a": (word,), key.lstrip("+"): value})),
+    ]
+    for text in shown:
+        assert SECRET not in text
+        assert "***" in text
+    assert all(text.endswith("seed=3") for text in map(mask_text, commands))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "loss.token: expected a number",
+        "https://host/a.pth?version=2#top",
+        "me@host and https://host:8080/a",
+        "postgresql://me@host/runs",
+        "embedder={token_pooling:token,size:3}",
+        "Basic losses are plain",
+        "loss=ms seed=3 note='no secrets: none'",
+    ],
+)
+def test_what_is_no_secret_stays(text):
+    assert mask_text(text) == text
+    assert mask_word(text) == text

@@ -195,3 +195,27 @@ def test_a_fourth_byte_that_is_unused_is_no_transparency(tmp_path, alpha, transp
     assert decoded.transparent is transparent
     left = [255, 255, 255] if transparent else [10, 20, 30]
     assert decoded.pixels[:, 0].T.tolist() == [left, [10, 20, 30]]
+
+
+@pytest.mark.parametrize("suffix", ["jpg", "png", "webp", "gif", "bmp", "tiff"])
+def test_large_images_are_refused_by_their_header(tmp_path, monkeypatch, suffix):
+    path = tmp_path / f"a.{suffix}"
+    Image.new("RGB", (60, 40)).save(path)
+    assert load_image(path).shape == (3, 40, 60)
+    monkeypatch.setattr(decode, "MAX_PIXELS", 2_399)
+    monkeypatch.setattr(decode, "_decode_jpeg", None)
+    monkeypatch.setattr(decode, "_decode_with_pillow", None)  # a call would raise
+    with pytest.raises(UserError, match=rf"{path}: 60x40 pixels; images have at most 2,399"):
+        load_image(path)
+
+
+def test_one_limit_for_both_decoders(tmp_path):
+    """A header of 40,000 x 40,000 pixels, in a file of a few bytes."""
+    path = tmp_path / "a.jpg"
+    Image.new("RGB", (8, 8)).save(path)
+    data = bytearray(path.read_bytes())
+    start = data.index(b"\xff\xc0") + 5
+    data[start : start + 4] = (40_000).to_bytes(2, "big") * 2
+    path.write_bytes(data)
+    with pytest.raises(UserError, match=rf"{path}: .* at most 178,956,970 pixels"):
+        load_image(path)

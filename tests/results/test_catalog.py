@@ -147,3 +147,16 @@ def test_cells_with_the_values_of_a_table():
     assert cell.options.loss.margin == 23.22
     assert "params=mlrc" in cell.command
     assert cell.config.loss.margin == 23.22
+
+
+@pytest.mark.parametrize("damage", ["null", "3", "[1]", "{}", "", "\x00", "a\nnull"])
+def test_a_damaged_composition_is_made_anew(tmp_path, monkeypatch, damage):
+    monkeypatch.setattr(catalog, "_cache_folder", lambda: tmp_path)
+    catalog._compose.cache_clear()
+    expected = [cell.command for cell in list_cells("mft_table12")]
+    files = {path: path.read_text() for path in tmp_path.glob("*.json")}
+    for path in files:
+        path.write_text(damage)
+    catalog._compose.cache_clear()
+    assert [cell.command for cell in list_cells("mft_table12")] == expected
+    assert any(path.read_text() == text for path, text in files.items())

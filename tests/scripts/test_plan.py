@@ -7,7 +7,7 @@ import math
 import pytest
 
 from dml.results.catalog import list_cells
-from scripts.plan import estimate_hours, estimate_training_hours, hours_left, plan_frame
+from scripts.plan import estimate_hours, estimate_training_hours, hours_left, main, plan_frame
 
 
 def test_hours_by_hand(composed):
@@ -53,3 +53,25 @@ def test_a_sum_with_an_unknown_part_is_unknown():
     plan = plan_frame("mft_table12", ["backbone=timm", "backbone.model=resnet10t"])
     assert plan.estimated.isna().all()
     assert math.isnan(hours_left(plan))
+
+
+@pytest.mark.parametrize(
+    ("words", "messages"),
+    [
+        (
+            ["seed=abc", "device=nope", "protocol.epochs=-inf"],
+            ["seed: 'abc'", "device: 'nope'", "protocol.epochs: -Infinity"],
+        ),
+        (["=1"], ["=1: not of the form"]),
+        (["loss=null"], ["loss: 'null' does not exist"]),
+        (["protocol.splits=foo"], ["protocol.splits: 'foo' must be"]),
+        (["data=cub", "data=sop"], ["data: chosen twice"]),
+        (["experiment=mft_table2"], ["experiment: chosen twice"]),
+    ],
+)
+def test_wrong_options_are_a_line_each(words, messages, capsys):
+    assert main(["mft_table12", *words]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == len(messages)
+    for line, message in zip(lines, messages, strict=True):
+        assert line.startswith(f"error: {message}")

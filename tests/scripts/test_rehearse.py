@@ -32,3 +32,11 @@ def test_what_fails_is_reported_in_a_line(tmp_path, monkeypatch):
     assert found["runs"] == 0
     assert all(line.endswith(": first line") for line in found["problems"])
     assert len(found["problems"]) == 2
+
+
+def test_experiments_are_checked_before_the_first_trains(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(rehearsal, "rehearse", None)  # a call would raise
+    assert rehearsal.main(["mft_table2", "mft_tabl3", "nope", f"--outputs={tmp_path}"]) == 2
+    err = capsys.readouterr().err
+    assert "no 'mft_tabl3'; did you mean 'mft_table" in err
+    assert "no 'nope'" in err

@@ -23,3 +23,22 @@ def test_a_closed_pipe_and_a_full_disk_end_in_at_most_one_line(tmp_path, command
         lines = done.stderr.splitlines()
         assert len(lines) == count
         assert all(line.startswith("error: ") for line in lines)
+
+
+@pytest.mark.parametrize("closed", [(1,), (2,), (0, 1, 2)])
+@pytest.mark.parametrize(
+    ("command", "status"),
+    [
+        ("scripts/runs.py --runs=.", 0),
+        ("scripts/plan.py mft_table12", 0),
+        ("train.py --cfg job", 0),
+        ("train.py loss=mfcwm", 2),
+        ("search.py absent.npz 0", 1),
+    ],
+)
+def test_closed_streams(tmp_path, command, status, closed):
+    streams = " ".join(f"{number}>&-" for number in closed)
+    line = f"{shlex.quote(sys.executable)} {ROOT}/{command} {streams}"
+    done = subprocess.run(["sh", "-c", line], cwd=tmp_path, capture_output=True, check=False)
+    assert done.returncode == status, done.stderr
+    assert b"Traceback" not in done.stderr

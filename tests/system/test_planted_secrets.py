@@ -1,13 +1,24 @@
 """A planted key and password in everything that a command writes or prints."""
 
+import logging
 import os
+import sys
 from typing import ClassVar
+
+import numpy as np
+import pytest
 
 from dml.cli.report_command import main as report
 from dml.config.identity import digest
 from dml.core.exit_status import ExitStatus
+from dml.results.frame import write_runs
+from dml.retrieval.embedding_file import ImageEmbeddings, write_embeddings
+from dml.runs.folder.stored_run import read_run
 from dml.tracking import Tracker
+from dml.tracking.tracker import RunInfo
+from dml.tracking.weights_and_biases import WandbTracker
 from tests.conftest import compose_config
+from tests.core.secret_forms import SECRET, WORDS
 from tests.system.conftest import DIGITS
 from tests.system.finished_runs import only_run_folder
 
@@ -86,3 +97,53 @@ def test_resume_takes_the_folder_of_moved_data(command_line, restored):
     _, folder = restored("killed")
     assert command_line(f"resume={folder.path}", "data.root=/elsewhere")[0] == 0
     assert "root: /elsewhere" in folder.config.read_text()
+
+
+class OpenTracker(Tracker):
+    """A tracker that prints words."""
+
+    def __init__(self, words):
+        assert SECRET in str(words)
+
+    def start(self, run):
+        run.notify(f"words: {' '.join(WORDS)}")
+        logging.getLogger().warning("words: %s", WORDS)
+
+
+def test_every_form_in_everything(command_line, tmp_path, capfd):
+    values = ",".join(repr(word) for word in WORDS if "'" not in word)
+    tracker = (
+        f"++tracking._target_={__name__}.OpenTracker",
+        "tracking.name=none",
+        f"++tracking.words=[{values}]",
+    )
+    words = (*DIGITS, "protocol.epochs=1", *tracker, f"outputs={tmp_path / 'outputs'}")
+    status, out, err = command_line(*words)
+    assert status == 0, err
+    assert "words: " in out
+    assert report(["single", f"--runs={tmp_path / 'outputs'}"]) == 0
+    runs = [read_run(only_run_folder(tmp_path / "outputs").path)]
+    printed = "".join([out, err, *capfd.readouterr(), write_runs(runs)])
+    assert SECRET.encode() not in printed.encode() + read_all(tmp_path)
+
+
+def test_the_record_of_wandb(tmp_path, monkeypatch):
+    pytest.importorskip("wandb")
+    monkeypatch.setattr(sys, "argv", ["train.py", *WORDS])
+    config = {"tracking": dict(enumerate(WORDS)), "api_key": SECRET}
+    settings = {"api_key": (SECRET * 3)[:40]}
+    tracker = WandbTracker(mode="offline", settings=settings)
+    tracker.start(RunInfo(tmp_path, "abc", "name", "group", config, [(0, 0)], notify=str))
+    tracker.conclude({"metrics": {}}, ())
+    tracker.finish()
+    assert sys.argv[1:] == list(WORDS)
+    assert list(tmp_path.rglob("*.wandb"))
+    assert SECRET[:12].encode() not in read_all(tmp_path)
+    assert (tmp_path / "wandb").stat().st_mode & 0o077 == 0
+
+
+def test_a_file_of_embeddings(tmp_path):
+    made_by = {"network": "timm:resnet18", "options": list(WORDS)}
+    stored = ImageEmbeddings(np.eye(2, dtype="f"), np.array(["a", "b"]), None, made_by)
+    write_embeddings(tmp_path / "x.npz", stored)
+    assert SECRET.encode() not in read_all(tmp_path)

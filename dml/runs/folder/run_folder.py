@@ -25,7 +25,7 @@ from dml.core.installation import shell_command
 from dml.core.locks import lock_all, try_lock
 from dml.core.regular_files import read_regular_text
 from dml.core.replaced_folder import recover_folder
-from dml.core.secrets import mask_options, mask_text
+from dml.core.secrets import mask_options, mask_words
 from dml.data.image_index import ImageIndex
 from dml.runs.folder.stored_run import StoredRun, is_run, read_config
 
@@ -107,7 +107,8 @@ class RunFolder:
         write_text(self.config, OmegaConf.to_yaml(plain))
         if overrides is None:
             return
-        words = [mask_text(word) for word in overrides if not word.startswith("overwrite=")]
+        kept = [word for word in overrides if not word.startswith("overwrite=")]
+        words = mask_words(kept)
         write_text(self.command, f"{shell_command('train')} {shlex.join(words)}".rstrip() + "\n")
 
     def check_dataset(self, index: ImageIndex) -> None:

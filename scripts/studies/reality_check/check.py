@@ -7,6 +7,7 @@ from pathlib import Path
 
 import dml
 from dml.core.errors import UserError
+from dml.data.features import read_features
 from scripts.studies.reality_check.declaration import Claim, read_declaration
 from scripts.studies.reality_check.page import write_page
 from scripts.studies.reality_check.statistics import describe_rank
@@ -37,6 +38,7 @@ def check_loss(
     if name in study.arms:
         raise UserError(f"--name: {name} is a loss of the study")
     published = Results.read(RESULTS)
+    _check_counts(features, published)
     if any(one.startswith("loss._target_=") for one in options):
         options = ["loss=custom", *options]
     tried = [o for o in without_search([*study.options, *options]) if not o.startswith("protocol.")]
@@ -66,6 +68,20 @@ def check_loss(
     if quick:
         print("quick: a first look, no evidence")
     print(f"page        {outputs / f'{name}_page.md'}")
+
+
+def _check_counts(features: Path, published: Results) -> None:
+    """Raises UserError if other images or classes are tested, before anything is trained."""
+    index = read_features(features)
+    is_tested = index.roles == "test"
+    tested, classes = int(is_tested.sum()), len(set(index.labels[is_tested]))
+    expected = published.images()
+    if (tested, classes) != (expected.sum(), len(expected)):
+        raise UserError(
+            f"data: not the features of the study: {tested} images of {classes} test classes; the "
+            f"study has {expected.sum()} of {len(expected)}. docs/results/reality_check.md has the "
+            f"command that makes them"
+        )
 
 
 def _try_steps(options: Sequence[str], outputs: Path, published: Results) -> float:

@@ -1,0 +1,99 @@
+"""The options of `embed.py` and of `dml.embed`: those without effect are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from dml.config.explain import compose_config, list_options
+from dml.config.stored_network import TIMM
+from dml.core.errors import ConfigError, UserError, nearest
+
+BACKGROUND = "data.background"
+OF_TIMM = ("backbone", "embedder", "transform", "precision")
+# Of a dataset, these act on training or on the pace alone.
+NOT_OF_IMAGES = (
+    *("data.name", "data.sampler", "data.pair_sampler", "data.batch_size", "data.micro_batch"),
+    *("data.images_per_class", "data.eval_batch_size", "data.workers", "data.cache"),
+    *("data.label_noise", "data.identified_by"),
+)
+
+
+def check_options(network: str | Path, images: object, options: Sequence[str]) -> None:
+    """Checks that each option of `dml.embed` acts on the network or on the images.
+
+    Args:
+        network: a folder, whose network takes no options, or `timm:<model>`.
+        images: a dataset (`data=cub`) takes options of its node.
+        options: `name=value`.
+
+    Raises:
+        ConfigError: a line for each option without effect.
+    """
+    problems = list(_find_problems(str(network), images, options))
+    if problems:
+        raise ConfigError(problems)
+
+
+def _find_problems(network: str, images: object, options: Sequence[str]) -> Iterator[str]:
+    of_timm = network.startswith(TIMM)
+    of_data = isinstance(images, str) and images.startswith("data=")
+    nodes = [*(OF_TIMM if of_timm else ()), *(("data",) if of_data else ())]
+    seen = set()
+    for option in options:
+        name, equals, _ = option.partition("=")
+        name = name.lstrip("+")
+        if not equals or not name or name.startswith("~"):
+            yield f"{option or repr(option)}: not of the form option=value"
+        elif name in seen:
+            yield f"{name}: given twice; write it once"
+        elif name == "data":
+            yield f"data: images are {images}; a dataset stands in their place, such as {option}"
+        elif not _acts(name, nodes):
+            yield f"{name}: has no effect here{_advise(name, of_timm, of_data)}"
+        seen.add(name)
+
+
+def _acts(name: str, nodes: Sequence[str]) -> bool:
+    if name == BACKGROUND:
+        return True
+    node = name.partition(".")[0]
+    return node in nodes and name not in NOT_OF_IMAGES
+
+
+def _advise(name: str, of_timm: bool, of_data: bool) -> str:
+    """Returns the nearest option that acts, or what takes such options."""
+    known = [BACKGROUND]
+    if of_timm or of_data:
+        nodes = [*(OF_TIMM if of_timm else ()), *(("data",) if of_data else ())]
+        every = list_options(compose_config("evaluate", ["backbone=timm", "backbone.model=x"]))
+        known += [option for option in every if _acts(option, nodes)]
+    hint = nearest(name, known)
+    if hint:
+        return hint
+    node = name.partition(".")[0]
+    if not of_timm and node in OF_TIMM:
+        return "; the network of a folder is as it was trained"
+    if not of_data and node == "data":
+        return "; it is an option of a dataset, and images are files"
+    return "; leave it out"
+
+
+def check_model(source: str | Path, repeat: int | None, fold: int | None, weights: str) -> None:
+    """Checks that a model is chosen only where there are several.
+
+    Args:
+        source: run folder, exported folder, or `timm:<model>`.
+        repeat, fold: numbers of the model; None: not chosen.
+        weights: name of the file in an exported folder.
+
+    Raises:
+        UserError: there is a single network without number.
+    """
+    if repeat is None and fold is None:
+        return
+    name = "fold" if repeat is None else "repeat"
+    if str(source).startswith(TIMM):
+        raise UserError(f"{name}: {source} is a single network; leave it out")
+    if Path(source, weights).is_file():
+        raise UserError(f"{name}: {source} is an export of a single model; leave it out")

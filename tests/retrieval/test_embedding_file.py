@@ -1,0 +1,67 @@
+"""Files of other software: read, or one line."""
+
+import json
+
+import numpy as np
+import pytest
+
+from dml.core.errors import UserError
+from dml.retrieval.embedding_file import open_embeddings
+
+POINTS = np.eye(3, dtype=np.float32)
+
+
+def stored(tmp_path, **arrays):
+    np.savez(tmp_path / "x.npz", **{"embeddings": POINTS} | arrays)
+    return open_embeddings(tmp_path / "x.npz")
+
+
+@pytest.mark.parametrize(
+    ("paths", "texts"),
+    [
+        (np.array([7, 8, 9]), ["7", "8", "9"]),
+        (np.array(["ä".encode(), b"b", b"c\xff"]), ["ä", "b", "c\udcff"]),
+        (np.array([["a"], ["b"], ["c"]]), ["a", "b", "c"]),
+    ],
+)
+def test_paths_of_other_types(tmp_path, paths, texts):
+    assert stored(tmp_path, paths=paths).paths.tolist() == texts
+
+
+def test_labels_in_a_column(tmp_path):
+    assert stored(tmp_path, labels=np.array([[1], [2], [2]])).labels.tolist() == ["1", "2", "2"]
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"paths": np.array([0.5, 1, 2])}, "paths: float64 are no texts"),
+        ({"paths": np.array("a")}, "paths must hold one value"),
+        ({"paths": np.array(["a"])}, "paths has 1 rows, embeddings have 3"),
+        ({"labels": np.eye(3, dtype=int)}, "labels must hold one value"),
+        ({"splits": np.array([1j, 2, 3])}, "splits: complex128"),
+        ({"views": POINTS}, "views must be several"),
+        ({"views": POINTS[:, None].astype(int)}, "views must be floating-point"),
+        ({"embeddings": POINTS.astype(complex)}, "embeddings must be a matrix of floating"),
+        ({"embeddings": POINTS.astype(bool)}, "embeddings must be a matrix of floating"),
+        ({"embeddings": POINTS.astype(str)}, "embeddings must be a matrix of floating"),
+    ],
+)
+def test_one_line(tmp_path, arrays, message):
+    with pytest.raises(UserError, match=message) as error:
+        stored(tmp_path, **arrays)
+    assert len(str(error.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "text", ["", "null", "[1]", "3", '"x"', "{", "[" * 100_000, "\x00", b"\xff\xfe"]
+)
+def test_odd_texts_say_nothing_of_the_network(tmp_path, text):
+    assert stored(tmp_path, made_by=np.array(text)).made_by == {}
+
+
+def test_made_by_of_other_types(tmp_path):
+    made_by = {"network": "timm:resnet18"}
+    for text in (json.dumps(made_by), json.dumps(made_by).encode(), [json.dumps(made_by)]):
+        assert stored(tmp_path, made_by=np.array(text)).made_by == made_by
+    assert stored(tmp_path, made_by=np.arange(4.0)).made_by == {}

@@ -1,0 +1,122 @@
+"""The index of a file of embeddings: whose it is, and what ends in a line instead of a crash."""
+
+import os
+import shutil
+
+import numpy as np
+import pytest
+
+from dml.core.errors import UserError
+from dml.retrieval import file_search
+
+faiss = pytest.importorskip("faiss")
+
+
+def write(path, seed=0, rows=200, width=4, scale=1.0, dtype=np.float32):
+    points = np.random.default_rng(seed).standard_normal((rows, width)) * scale
+    np.savez(path, embeddings=points.astype(dtype))
+    return path
+
+
+def search(path, index=True, rows=(3, 150), k=3):
+    _, table = file_search.search_file(path, [*rows], k, None, index)
+    return table["row"].tolist()
+
+
+@pytest.fixture
+def indexed(tmp_path):
+    """A file with its index."""
+    path = write(tmp_path / "x.npz")
+    search(path)
+    return path, tmp_path / "x.npz.faiss"
+
+
+def test_an_index_is_used_again_for_the_same_content(indexed, monkeypatch, capsys):
+    path, saved = indexed
+    before = saved.read_bytes()
+    os.utime(path)  # newer than the index, as after a copy
+    monkeypatch.setattr(file_search, "_build_index", None)  # a call would raise
+    assert search(path) == search(path, index=False)
+    assert saved.read_bytes() == before
+
+
+@pytest.mark.parametrize("width", [4, 6])
+def test_another_file_moved_into_place(indexed, tmp_path, width):
+    path, saved = indexed
+    other = write(tmp_path / "other.npz", seed=1, width=width)
+    os.utime(other, (1, 1))  # older than the index
+    shutil.move(other, path)
+    assert search(path) == search(path, index=False)
+    built = saved.read_bytes()
+    assert search(path) == search(path, index=False)
+    assert saved.read_bytes() == built
+
+
+def test_an_index_of_another_file(indexed, tmp_path):
+    _, saved = indexed
+    other = write(tmp_path / "y.npz", seed=1)
+    shutil.copy(saved, tmp_path / "y.npz.faiss")
+    assert search(other) == search(other, index=False)
+
+
+def test_damaged_everywhere(indexed):
+    path, saved = indexed
+    whole = saved.read_bytes()
+    for place in (5, 40, len(whole) // 2, len(whole) - 1):
+        damaged = bytearray(whole)
+        damaged[place] ^= 0xFF
+        for content in (bytes(damaged), whole[:place], b"IwFl" * place):
+            saved.write_bytes(content)
+            assert search(path) == search(path, index=False)
+            assert saved.read_bytes() == whole
+
+
+@pytest.mark.parametrize("content", [b"", b"notes of mine", None])
+def test_what_is_no_index_is_kept(tmp_path, capsys, content):
+    path, saved = write(tmp_path / "x.npz"), tmp_path / "x.npz.faiss"
+    if content is None:
+        saved.mkdir()
+    else:
+        saved.write_bytes(content)
+    assert search(path) == search(path, index=False)
+    assert "is no index; it is not saved" in capsys.readouterr().err
+    assert saved.is_dir() if content is None else saved.read_bytes() == content
+
+
+def test_a_folder_that_cannot_be_written(tmp_path, capsys, monkeypatch):
+    path = write(tmp_path / "x.npz")
+
+    def refuse(_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(file_search, "replace_file", refuse)
+    assert search(path) == search(path, index=False)
+    assert "Permission denied; it is not saved" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"scale": 1e37}, "too large for faiss"),
+        ({"scale": 1e200, "dtype": np.float64}, "too large for faiss"),
+        ({"scale": np.nan}, "NaN or infinite"),
+        ({"scale": np.inf}, "NaN or infinite"),
+        ({"width": 0}, "are empty"),
+        ({"rows": 0}, "are empty"),
+    ],
+)
+def test_numbers_that_would_end_the_process(tmp_path, change, message):
+    path = write(tmp_path / "x.npz", **change)
+    with pytest.raises(UserError, match=message):
+        search(path)
+    assert not (tmp_path / "x.npz.faiss").exists()
+
+
+def test_a_large_query_of_a_network(tmp_path):
+    path = write(tmp_path / "x.npz")
+    for made, message in (
+        (np.full((1, 4), 1e38, np.float32), "too large for faiss"),
+        (np.ones((1, 5), np.float32), "have 5 numbers"),
+    ):
+        with pytest.raises(UserError, match=message):
+            file_search.search_file(path, ["new.png"], 2, lambda *_, made=made: made, True)
