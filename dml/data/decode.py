@@ -73,7 +73,9 @@ def decode_image(
         UserError: as `load_image`.
     """
     if isinstance(image, np.ndarray):
-        return Decoded(torch.from_numpy(image).permute(2, 0, 1), False)
+        if image.ndim == 3 and image.shape[2] == 3:
+            return Decoded(torch.from_numpy(image).permute(2, 0, 1), False)
+        image = _as_pillow(image)
     if isinstance(image, Image.Image):
         return _decode_with_pillow(image, apply_orientation, background)
     file, box = split_box(image)
@@ -121,6 +123,19 @@ def check_pixels(file: Path) -> None:
 
 def _too_large(reason: str) -> str:
     return f"{reason}; images have at most {MAX_PIXELS:,} pixels: make it smaller, or cut it"
+
+
+def _as_pillow(pixels: np.ndarray) -> Image.Image:
+    """Returns pixels H×W (grey), H×W×2 (with alpha) or H×W×4 (RGBA) as an image of Pillow.
+
+    Raises:
+        UserError: they have another form.
+    """
+    is_image = pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] in (2, 4))
+    if not is_image or pixels.dtype != np.uint8:
+        form = f"{pixels.dtype} of shape {pixels.shape}"
+        raise UserError(f"data: pixels must be uint8 with height, width and 3 channels, got {form}")
+    return Image.fromarray(pixels)
 
 
 def _find_jpeg_decoder() -> Callable[[Tensor, bool], Tensor] | None:

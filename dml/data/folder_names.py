@@ -32,12 +32,14 @@ OTHER_FORMATS = (
 )
 VALIDATION = "val"
 SPLIT_WORDS = {
-    **dict.fromkeys(("train", "trains", "training"), "train"),
-    **dict.fromkeys(("test", "tests", "testing"), "test"),
+    **dict.fromkeys(("train", "trains", "training", "trn"), "train"),
+    **dict.fromkeys(("test", "tests", "testing", "tst"), "test"),
     **dict.fromkeys(("val", "vals", "valid", "validation", "validate"), VALIDATION),
+    **dict.fromkeys(("dev", "eval", "evaluation", "holdout"), VALIDATION),
     **dict.fromkeys(("query", "queries"), "query"),
     **dict.fromkeys(("gallery", "galleries"), "gallery"),
 }
+FEW = 3  # folders that hold folders: one that is called as a split is one
 LAYOUT = "train/<class>/<image> and test/<class>/<image>"
 
 
@@ -134,11 +136,22 @@ def _find_problem(
 
 def _read_single(folders: Mapping[str, bool], named: Mapping[str, SplitName]) -> Splits:
     """Decides about folders of which at most one split is named: a single one holds no classes."""
-    if len(folders) > 1 or not named:
+    if not named:
         return Splits({})
-    ((name, split),) = named.items()
-    problem = f"the folder '{name}' is the only split; expected {LAYOUT}, or <class>/<image>"
-    return Splits({name: split.split}, problem)
+    if len(folders) == 1:
+        ((name, split),) = named.items()
+        problem = f"the folder '{name}' is the only split; expected {LAYOUT}, or <class>/<image>"
+        return Splits({name: split.split}, problem)
+    bare = [name for name, split in named.items() if not split.rest]
+    holds_classes = all(folders.values()) and len(folders) <= FEW
+    if bare and holds_classes:
+        others = ", ".join(name for name in folders if name != bare[0])
+        problem = (
+            f"the folder '{bare[0]}' is a split, and {others} is none that is known; expected "
+            f"{LAYOUT}, or <class>/<image> without folders in between"
+        )
+        return Splits({name: split.split for name, split in named.items()}, problem)
+    return Splits({})
 
 
 def _are_classes(

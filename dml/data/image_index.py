@@ -139,6 +139,9 @@ class ImageIndex:
 def describe_images(index: ImageIndex) -> list[str]:
     """Returns notes on the images of a dataset, a line each."""
     notes = [*index.notes]
+    tested = index.labels[np.isin(index.roles, TESTED)]
+    if len(tested) and len(np.unique(tested)) == 1:
+        notes.append("data: all test images are of one class, so that every score is 100")
     if index.transparent:
         notes.append(
             f"data: {index.transparent} of {len(index.images)} images have transparent pixels, "

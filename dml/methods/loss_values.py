@@ -7,6 +7,7 @@ pytorch-metric-learning: momentum, weight decay and the hooks of a method act as
 
 from __future__ import annotations
 
+import math
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -62,6 +63,8 @@ def read_loss(
         isinstance(value, Tensor) and value.grad_fn is not None
     ):  # such as a regularizer of the loss's parameters alone
         return LossValue(value, False)
+    if not math.isfinite(number):
+        raise ConfigError([f"loss: returned {number} without a graph; is it a mean of no pairs?"])
     raise ConfigError([f"loss: its value has no gradient; is it detached? It is {number:.4g}"])
 
 

@@ -232,7 +232,10 @@ class RunningMeans:
             UserError: a loss was not finite; the message names the step.
         """
         if self._bad_step is not None and math.isfinite(bad := self._bad_step.item()):
-            option, advice = "optim.lr", "try a smaller optim.lr or optim.loss_lr"
+            option, advice = (
+                "optim.lr",
+                "try a smaller optim.lr or optim.loss_lr; a mean over no pairs is NaN, too",
+            )
             if bad == 1:  # before a weight has changed
                 option, advice = "loss", "check the images and the options of the loss"
             raise UserError(

@@ -9,6 +9,7 @@ import pytest
 from dml.core.errors import UserError
 from dml.data.folder import list_images, read_folder
 from dml.data.folder_names import is_system_folder, parse_split
+from dml.data.image_index import describe_images
 
 
 def touch(root: Path, *names: str) -> None:
@@ -235,3 +236,27 @@ def test_a_name_that_is_no_utf8_is_a_class(tmp_path):
 @pytest.mark.parametrize("name", ["trainer", "testosterone", "contest", "detrain", "", "123", "__"])
 def test_words_that_contain_a_split_are_none(name):
     assert parse_split(name) is None
+
+
+@pytest.mark.parametrize("name", ["dev", "eval", "Evaluation", "holdout", "cars_eval"])
+def test_other_names_of_validation_are_the_test_where_there_is_no_other(tmp_path, name):
+    train = "cars_train" if "_" in name else "training"
+    tree(tmp_path, **{train: "abc", name: "def"})
+    index = read_folder(tmp_path)
+    assert index.own_split
+    assert {path.parent.name for path in index.images} == {*"abcdef"}
+    assert any("is read as the test split" in note for note in index.notes)
+
+
+@pytest.mark.parametrize("others", [("extra",), ("train_extra",), ("images", "masks")])
+def test_a_split_beside_unknown_folders_of_classes_is_refused(tmp_path, others):
+    """They would be one class each, and every score 100."""
+    tree(tmp_path, train="abc", **dict.fromkeys(others, "def"))
+    with pytest.raises(UserError, match=r"'train' is a split, and .* is none that is known"):
+        read_folder(tmp_path)
+
+
+def test_test_images_of_one_class_are_noted(tmp_path):
+    touch(tmp_path, *(f"{name}/{n}.png" for name in "ab" for n in "123"))
+    notes = describe_images(read_folder(tmp_path))
+    assert any("every score is 100" in note for note in notes)

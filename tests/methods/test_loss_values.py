@@ -189,7 +189,7 @@ def test_a_miner_that_finds_nothing_does_not_mean_all_pairs(found):
     [
         (lambda x: 0.25, "no gradient; is it detached.* 0.25"),
         (lambda x: torch.tensor(3), "no gradient"),
-        (lambda x: float("nan"), "no gradient.* nan"),
+        (lambda x: float("nan"), "returned nan without a graph"),
         (lambda x: torch.ones((), requires_grad=True), "no gradient"),
         (lambda x: x.detach().sum(), "no gradient"),
         (lambda x: x.sum(dim=1), r"must return .*a tensor of shape \[12\]"),

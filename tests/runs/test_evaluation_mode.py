@@ -1,5 +1,7 @@
 """Networks are in evaluation mode whenever they embed images without training."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -56,18 +58,36 @@ def test_training_evaluates_in_evaluation_mode(modes, trained):
     assert modes == {(True, True), (False, False)}
 
 
+def embed(folder, tmp_path, evaluated, **options):
+    dml.embed(folder, IMAGES, trust=True, **options)
+
+
+def load(folder, tmp_path, evaluated):
+    embedder, _ = dml.load(folder, trust=True)
+    embedder(torch.rand(2, 3, 8, 8))
+
+
+def load_all(folder, tmp_path, evaluated):
+    for embedder, _ in dml.load_all(folder, trust=True).values():
+        embedder(torch.rand(2, 3, 8, 8))
+
+
+def evaluate(folder, tmp_path, evaluated):
+    evaluated(f"run={folder}", "trust=true")
+
+
+def embed_by_an_export(folder, tmp_path, evaluated):
+    embed(dml.export(folder, tmp_path / "exported", trust=True), tmp_path, evaluated)
+
+
 COMMANDS = {
-    "evaluate": lambda folder, tmp_path, evaluated: evaluated(f"run={folder}"),
-    "embed": lambda folder, tmp_path, evaluated: dml.embed(folder, IMAGES),
-    "features": lambda folder, tmp_path, evaluated: dml.embed(folder, IMAGES, features=True),
-    "views": lambda folder, tmp_path, evaluated: dml.embed(folder, IMAGES, views=2),
-    "load": lambda folder, tmp_path, evaluated: dml.load(folder)[0](torch.rand(2, 3, 8, 8)),
-    "load_all": lambda folder, tmp_path, evaluated: dml.load_all(folder)[0, 0][0](
-        torch.rand(2, 3, 8, 8)
-    ),
-    "exported": lambda folder, tmp_path, evaluated: dml.embed(
-        dml.export(folder, tmp_path / "exported"), IMAGES
-    ),
+    "evaluate": evaluate,
+    "embed": embed,
+    "features": partial(embed, features=True),
+    "views": partial(embed, views=2),
+    "load": load,
+    "load_all": load_all,
+    "exported": embed_by_an_export,
 }
 
 
@@ -85,6 +105,9 @@ def test_a_network_without_a_run_is_scored_in_evaluation_mode(modes, evaluated):
 
 
 def test_embeddings_of_an_image_do_not_depend_on_the_others(trained):
-    together = dml.embed(trained, IMAGES).embeddings
-    alone = [dml.embed(trained, IMAGES[row : row + 1]).embeddings for row in range(len(IMAGES))]
+    together = dml.embed(trained, IMAGES, trust=True).embeddings
+    alone = [
+        dml.embed(trained, IMAGES[row : row + 1], trust=True).embeddings
+        for row in range(len(IMAGES))
+    ]
     np.testing.assert_allclose(together, np.concatenate(alone), atol=1e-6)

@@ -123,7 +123,6 @@ DOORS = {
     "config of an export": (embed, "net photos x.npz", "net/config.yaml"),
     "embeddings": (search, "photos.npz 0 -k 1", "photos.npz"),
     "Parquet": (search, "photos.parquet 0 -k 1", "photos.parquet"),
-    "an index": (search, "photos.npz 0 -k 1 --index", "photos.npz.faiss"),
     "a query": (search, "photos.npz new.png -k 1", "new.png"),
     "scored embeddings": (hydra(evaluate, "evaluate"), "embeddings=scored.npz", "scored.npz"),
     "config of an evaluation": (hydra(evaluate, "evaluate"), "run=run", "run/config.yaml"),
@@ -143,13 +142,20 @@ DOORS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_what_stands_in_the_place_of_an_index_stays(place, capsys, kind):
+    """The index is built in memory then, and a note says so."""
+    pytest.importorskip("faiss")
+    put(kind, "photos.npz.faiss")
+    assert search(["photos.npz", "0", "-k", "1", "--index"]) == 0
+    assert "it is not saved" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("door", DOORS)
 def test_one_line(place, capsys, door, kind):
     main, words, file = DOORS[door]
     if file.endswith("parquet"):
         pytest.importorskip("pyarrow")
-    if door == "an index":
-        pytest.importorskip("faiss")
     if kind == "folder" and door in ("a list", "an image of a folder", "an image"):
         pytest.skip("folders are searched")
     put(kind, file)
