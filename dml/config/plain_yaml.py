@@ -14,7 +14,7 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]
 
 from dml.config.identity import refuse_interpolation
-from dml.core.regular_files import read_regular
+from dml.core.regular_files import is_shell_pipe, read_regular
 
 MOST_BYTES = 4_000_000  # a config has ten thousand
 MOST_LEVELS = 30
@@ -35,14 +35,18 @@ _Loader.add_implicit_resolver(
 )
 
 
-def read_plain_yaml(path: Path) -> dict[str, Any]:
+def read_plain_yaml(path: Path, typed: bool = False) -> dict[str, Any]:
     """Returns the content of a file as nested dictionaries and lists of plain values.
+
+    Args:
+        path: of the file.
+        typed: the command line names it: a pipe of the shell (`<(…)`) is read too.
 
     Raises:
         ValueError: it cannot be read, or holds `${`, an alias, an object, or too much.
     """
     try:
-        content = _parse(_read(path))
+        content = _parse(_read(path, typed))
         if not isinstance(content, dict):
             raise ValueError("not a table of options")
         for name, value in _walk(content, ""):
@@ -54,7 +58,9 @@ def read_plain_yaml(path: Path) -> dict[str, Any]:
     return content
 
 
-def _read(path: Path) -> bytes:
+def _read(path: Path, typed: bool) -> bytes:
+    if typed and is_shell_pipe(path):
+        return read_regular(path, typed=True)
     if not path.is_file():
         raise ValueError("it is no file" if path.exists() else "there is no such file")
     size = path.stat().st_size

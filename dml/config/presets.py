@@ -26,6 +26,7 @@ from dml.config.plain_yaml import read_plain_yaml
 from dml.config.trust import check_content
 from dml.core.errors import ConfigError, first_line, nearest
 from dml.core.installation import CONFIGS
+from dml.core.regular_files import is_shell_pipe
 
 # What a file may set: all of these nodes, and of the data what shapes a batch.
 OF_A_MODEL = (
@@ -146,7 +147,9 @@ def load_preset(
     """
     path = _find_table(params)
     try:
-        content = _parse(path, path.stat().st_mtime_ns)
+        # A pipe of the shell is read once: another look would find it empty.
+        modified = 0 if is_shell_pipe(path) else path.stat().st_mtime_ns
+        content = _parse(path, modified)
     except (OSError, ValueError) as error:
         raise ConfigError([f"params: {path} cannot be read: {first_line(error)}"]) from error
     is_table = any(isinstance(value, dict) and "." not in name for name, value in content.items())
@@ -199,7 +202,7 @@ def _find_table(params: str) -> Path:
     """Returns the file of a value of `params=`."""
     table = CONFIGS / "params" / f"{params}.yaml"
     for path in (Path(params), table):
-        if path.is_file():
+        if path.is_file() or is_shell_pipe(path):
             return path
     if Path(params).exists():
         raise ConfigError([f"params: {params} is no file"])
@@ -225,4 +228,4 @@ def _select_row(
 @cache
 def _parse(path: Path, modified: int) -> dict[str, Any]:
     """Reads a file; cached by modification time, since every run of an experiment reads it."""
-    return {str(name): value for name, value in read_plain_yaml(path).items()}
+    return {str(name): value for name, value in read_plain_yaml(path, typed=True).items()}

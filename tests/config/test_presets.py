@@ -1,3 +1,5 @@
+import os
+
 import pytest
 from hydra.core.hydra_config import HydraConfig
 
@@ -71,3 +73,17 @@ def test_an_experiment_chooses_a_table_and_params_another(composed):
 def test_with_an_experiment_the_values_are_left_to_each_run():
     words = ["experiment=pfml_table7", "params=mlrc"]
     assert extract_params(words, "train") == (["experiment=pfml_table7"], "mlrc")
+
+
+def test_values_may_come_from_a_pipe_of_the_shell():
+    """`params=<(…)`: it is read once, although a command looks at its values several times."""
+    reading, writing = os.pipe()
+    os.write(writing, b"optim.lr: 0.25\n")
+    os.close(writing)
+    try:
+        words = [f"params=/dev/fd/{reading}", "data=digits", "loss=contrastive"]
+        found, left = extract_params(words, "train")
+    finally:
+        os.close(reading)
+    assert left is None
+    assert found[0] == "optim.lr=0.25"
