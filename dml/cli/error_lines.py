@@ -13,6 +13,7 @@ from typing import ParamSpec
 from dml.core.errors import ConfigError, RunStopped, UserError, first_line, is_out_of_memory
 from dml.core.exit_status import ExitStatus
 from dml.core.launcher import read_launch
+from dml.core.plain_text import print_plain, show_text
 from dml.core.secrets import mask_text
 
 P = ParamSpec("P")
@@ -36,7 +37,7 @@ def report_errors(main: Callable[P, int]) -> Callable[P, int]:
         except RunStopped as stop:
             if read_launch().rank == 0:
                 saved = "saved, the same command continues" if stop.saved else "nothing to save yet"
-                print(f"{stop}; {saved}", file=sys.stderr)
+                print_plain(f"{stop}; {saved}", file=sys.stderr)
             return stop.status
         except KeyboardInterrupt:
             print(
@@ -67,7 +68,7 @@ def print_error(error: Exception) -> None:
     if isinstance(error, UserError):
         if error.repeated or (isinstance(error, ConfigError) and read_launch().rank > 0):
             return  # another process of torchrun prints it
-        lines = str(error).splitlines()
+        lines = show_text(str(error)).splitlines()  # which also splits at control characters
     elif isinstance(error, OSError) and error.strerror:
         name = error.filename or "output"
         lines = [f"{name}: {error.strerror}"]
@@ -84,10 +85,11 @@ def print_error(error: Exception) -> None:
     elif type(error).__module__.startswith(("hydra.", "omegaconf.")):
         lines = [first_line(error)]
     else:
-        print(mask_text("".join(traceback.format_exception(error))), end="", file=sys.stderr)
+        trace = "".join(traceback.format_exception(error))
+        print_plain(mask_text(trace), end="", file=sys.stderr)
         return
     for line in lines:
-        print(f"error: {mask_text(line)}", file=sys.stderr)
+        print_plain(f"error: {mask_text(line)}", file=sys.stderr)
 
 
 def _replace_closed_streams() -> None:

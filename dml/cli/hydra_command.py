@@ -21,6 +21,7 @@ from dml.core.exit_status import ExitStatus
 from dml.core.installation import CONFIGS, shell_command
 from dml.core.launcher import export_submitit_ranks, read_sweep_size
 from dml.core.locks import Busy, is_locked
+from dml.core.plain_text import print_plain
 from dml.core.secrets import mask_text, mask_words
 
 TEST_SCORES = (
@@ -189,7 +190,7 @@ class _Jobs:
         from hydra.core.hydra_config import HydraConfig
 
         if self.waiting:
-            print(f"waiting for runs of other processes: {len(self.waiting)}", flush=True)
+            print_plain(f"waiting for runs of other processes: {len(self.waiting)}", flush=True)
         while self.waiting:
             job = self.waiting.pop(0)
             job.wait()
@@ -223,7 +224,7 @@ class _Jobs:
         if not _is_maximized():
             return value
         if score is not None and cfg.protocol.selected_on == "test":
-            print(f"note: {TEST_SCORES}")
+            print_plain(f"note: {TEST_SCORES}")
         return score
 
     def _wait_for(self, busy: Busy, cfg: Any, overrides: list[str]) -> Any:
@@ -232,10 +233,10 @@ class _Jobs:
 
         job = _Waiting(cfg, HydraConfig.instance().cfg, busy.path)
         if os.getpid() == self.process:
-            print(f"note: {busy.holder} trains this run; it is looked at again at the end")
+            print_plain(f"note: {busy.holder} trains this run; it is looked at again at the end")
             self.waiting.append(job)
             return None
-        print(f"note: {busy.holder} trains this run; waiting for it", flush=True)
+        print_plain(f"note: {busy.holder} trains this run; waiting for it", flush=True)
         job.wait()
         return self._run(cfg, overrides)
 
@@ -243,7 +244,7 @@ class _Jobs:
         """Prints the failed jobs of a multirun by reason, named by the overrides that differ."""
         if len(self.overrides) == 1 or not self.failures:
             return
-        print(f"{len(self.failures)} of {len(self.overrides)} runs failed:", file=sys.stderr)
+        print_plain(f"{len(self.failures)} of {len(self.overrides)} runs failed:", file=sys.stderr)
         shared = set(self.overrides[0]).intersection(*self.overrides)
         jobs: dict[str, list[str]] = {}
         for overrides, error in self.failures:
@@ -253,7 +254,7 @@ class _Jobs:
         for reason, names in jobs.items():
             more = f"; {len(names) - NAMED_JOBS} more" if len(names) > NAMED_JOBS else ""
             line = f"  {'; '.join(names[:NAMED_JOBS])}{more}: {reason}"
-            print(mask_text(line), file=sys.stderr)
+            print_plain(mask_text(line), file=sys.stderr)
 
 
 def _is_maximized() -> bool:

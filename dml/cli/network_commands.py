@@ -9,7 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dml.cli.error_lines import report_errors
+from dml.core.csv_cells import write_csv
 from dml.core.errors import ConfigError
+from dml.core.plain_text import print_plain, show_text
 
 NETWORK = "run folder, exported folder, or timm:<model>"
 
@@ -40,7 +42,7 @@ def embed(argv: Sequence[str] | None = None) -> int:
     from dml.runs.image_embeddings import embed  # imported late: --help need not load torch
 
     images, width = embed(**options).embeddings.shape
-    print(f"{options['output']}  {images:,} images, {width} dimensions")
+    print_plain(f"{options['output']}  {images:,} images, {width} dimensions")
     return 0
 
 
@@ -68,12 +70,14 @@ def search(argv: Sequence[str] | None = None) -> int:
 
     found = search(**options)
     if options["picture"]:
-        print(f"picture     {options['picture']}", file=sys.stderr)
+        print_plain(f"picture     {options['picture']}", file=sys.stderr)
     if as_csv:
-        print(found.to_csv(index=False), end="")
+        text = write_csv(found)
+        # Programs get the paths as they are.
+        print(show_text(text) if sys.stdout.isatty() else text, end="")
     else:
         shown = found.drop(columns="query_label").dropna(axis=1, how="all")
-        print(shown.to_string(index=False, float_format="%.4f"))
+        print_plain(shown.to_string(index=False, float_format="%.4f"))
     return 0
 
 
@@ -98,9 +102,9 @@ def export(argv: Sequence[str] | None = None) -> int:
     advice = "fill in the license in README.md"
     if made.card_kept:
         advice = "README.md was edited and is kept; check that it describes this network"
-    print(f"exported    {made.folder}: {advice}")
+    print_plain(f"exported    {made.folder}: {advice}")
     if made.difference is not None:
-        print(f"model.onnx  differs from PyTorch by at most {made.difference:.0e}")
+        print_plain(f"model.onnx  differs from PyTorch by at most {made.difference:.0e}")
     return 0
 
 

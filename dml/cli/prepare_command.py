@@ -10,6 +10,7 @@ from dml.cli.error_lines import report_errors
 from dml.cli.parser import make_parser
 from dml.core.errors import UserError, nearest
 from dml.core.installation import shell_command
+from dml.core.plain_text import print_plain
 from dml.data.digits import read_digits
 from dml.data.emoji import read_emoji
 from dml.data.folder import read_folder
@@ -63,9 +64,9 @@ def main(
 
         index = READERS[options.dataset](options.root)
         notes = describe_images(check_images(index))
-        print(f"{options.dataset}: all {len(index.images):,} images can be decoded")
+        print_plain(f"{options.dataset}: all {len(index.images):,} images can be decoded")
         for note in notes:
-            print(f"note: {note}")
+            print_plain(f"note: {note}")
     elif options.dataset in SOURCES:
         from dml.data.prepare import prepare
 
@@ -80,5 +81,5 @@ def main(
         build(name, options.root, options.archive)
     else:
         index = READERS[options.dataset](options.root)
-        print(f"{options.dataset}: {len(index.images):,} images, nothing to download")
+        print_plain(f"{options.dataset}: {len(index.images):,} images, nothing to download")
     return 0

@@ -13,6 +13,7 @@ from dml.cli.error_lines import report_errors
 from dml.cli.parser import make_parser, rarely_collect_garbage
 from dml.core.errors import UserError, nearest
 from dml.core.installation import shell_command
+from dml.core.plain_text import escape_json, print_plain
 
 if TYPE_CHECKING:  # otherwise imported late: --help need not load it
     from dml.runs.folder.stored_run import StoredRun
@@ -76,12 +77,11 @@ def main(argv: list[str] | None = None) -> int:
     elif action == "compare" and options.json:
         raise UserError("compare: prints tables only; leave out --json")
     rarely_collect_garbage()
-    from rich.console import Console
-
+    from dml.core.plain_console import PlainConsole
     from dml.results import run_list
     from dml.results.frame import load_frame, one_per_run
 
-    console = Console(highlight=False)  # colors only on a terminal
+    console = PlainConsole()  # colors only on a terminal
     frame = load_frame(root)
     runs = one_per_run(frame)
     if action in ("compare", "rm"):
@@ -102,11 +102,11 @@ def main(argv: list[str] | None = None) -> int:
     else:
         shown = run_list.run_table(chosen, console.width) if len(chosen) else []
     if options.json:
-        print(run_list.to_json(chosen))
+        print(escape_json(run_list.to_json(chosen)))
     elif not shown and len(runs):
-        print(f"none of {len(runs)} runs meets {' '.join(words) or 'state=finished'}")
+        print_plain(f"none of {len(runs)} runs meets {' '.join(words) or 'state=finished'}")
     elif not shown:
-        print(f"no runs in {root}; {shell_command('train')} creates one")
+        print_plain(f"no runs in {root}; {shell_command('train')} creates one")
     for text in () if options.json else shown:
         console.print(text, soft_wrap=True)
     return 0
@@ -169,7 +169,7 @@ def _remove(removals: Sequence[Removal], sure: bool) -> int:
     from dml.core.locks import lock_all
 
     for path, _, reason, size in removals:
-        print(f"{decimal(size):>7s}  {reason:18s}  {path}")
+        print_plain(f"{decimal(size):>7s}  {reason:18s}  {path}")
     total = decimal(sum(removal.size for removal in removals))
     if not removals:
         print("nothing to remove")

@@ -92,11 +92,10 @@ def show_sweep(places: list[tuple[Path, Path]]) -> None:
     """
     if read_launch().rank > 0 or not places:
         return
-    from rich.console import Console
-
+    from dml.core.plain_console import PlainConsole
     from dml.results.run_list import summarize_sweep
 
-    console = Console(highlight=False)
+    console = PlainConsole()
     folders = [folder for _, folder in places]
     for text in summarize_sweep(folders, places[0][0], console.width):
         console.print(text, soft_wrap=True)

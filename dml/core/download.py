@@ -32,10 +32,12 @@ class Checksum:
     Attributes:
         algorithm: `md5` or `sha256`.
         digits: the hexadecimal digits, or at least the first of them.
+        size: bytes of the file; None: not published.
     """
 
     algorithm: str
     digits: str
+    size: int | None = None
 
     def check(self, path: Path) -> None:
         """Compares a file with the checksum.
@@ -75,7 +77,8 @@ def download(
         `target`.
 
     Raises:
-        UserError: there is no server, no such file, or the connection keeps breaking.
+        UserError: there is no server, no such file, the connection keeps breaking, or the server
+            sends more than the published size.
         ChecksumError: the checksum of the file differs; a downloaded file is deleted.
         OSError: the file cannot be written.
     """
@@ -87,7 +90,7 @@ def download(
     partial = target.with_name(target.name + ".partial")
     mode = "wb" if checksum is None else "ab"
     with open(partial, mode) as file, show_task(f"downloading {target.name}") as update:
-        _receive_all(url, file, update, pause)
+        _receive_all(url, file, update, pause, None if checksum is None else checksum.size)
     try:
         if checksum is not None:
             checksum.check(partial)
@@ -97,13 +100,15 @@ def download(
     return partial.replace(target)
 
 
-def _receive_all(url: str, file: IO[bytes], update: Callable[..., None], pause: float) -> None:
+def _receive_all(
+    url: str, file: IO[bytes], update: Callable[..., None], pause: float, size: int | None
+) -> None:
     """Receives the whole file; gives up after `ATTEMPTS` attempts in a row without a new byte."""
     failures = 0
     while failures < ATTEMPTS:
         start, reason = file.tell(), "the connection broke off"
         try:
-            if _receive(url, file, update):
+            if _receive(url, file, update, size):
                 return
         except ValueError as error:
             raise UserError(f"{url}: {error}; expected http://… or https://…") from error
@@ -119,8 +124,12 @@ def _receive_all(url: str, file: IO[bytes], update: Callable[..., None], pause: 
     raise UserError(f"{url}: {reason} ({file.tell() / 1e6:.1f} MB received); {ADVICE}")
 
 
-def _receive(url: str, file: IO[bytes], update: Callable[..., None]) -> bool:
-    """Receives the missing bytes; returns True if the file is complete."""
+def _receive(url: str, file: IO[bytes], update: Callable[..., None], size: int | None) -> bool:
+    """Receives the missing bytes; returns True if the file is complete.
+
+    Raises:
+        UserError: the server sends more than `size` bytes; nothing of the file is kept.
+    """
     start = file.seek(0, 2)
     headers = {"User-Agent": "dml-benchmark"} | ({"Range": f"bytes={start}-"} if start else {})
     request = urllib.request.Request(url, headers=headers)
@@ -129,8 +138,17 @@ def _receive(url: str, file: IO[bytes], update: Callable[..., None]) -> bool:
             start = file.truncate(0)
             file.seek(0)
         length = response.headers.get("Content-Length")
-        total = start + int(length) if length else None
+        total = start + int(length) if length else size
+        _check_size(url, file, total or 0, size)
         while chunk := response.read(CHUNK):
+            _check_size(url, file, file.tell() + len(chunk), size)
             file.write(chunk)
             update(completed=file.tell(), total=total)
     return total is None or file.tell() == total
+
+
+def _check_size(url: str, file: IO[bytes], received: int, size: int | None) -> None:
+    if size is None or received <= size:
+        return
+    file.truncate(0)  # another file: continuing it is no use
+    raise UserError(f"{url}: sends more than the published {size:,} bytes: another file; {ADVICE}")

@@ -18,6 +18,8 @@ from rich.file_proxy import FileProxy
 from rich.progress import Progress
 from rich.text import Text
 
+from dml.core.plain_console import PlainConsole
+
 T = TypeVar("T")
 
 SPEED_SECONDS = 600  # window of the average speed behind the time left, evaluations included
@@ -52,7 +54,7 @@ def open_display(console: Console | None = None) -> Iterator[Progress]:
     if _line is not None:
         yield _line
         return
-    console = Console(stderr=True) if console is None else console
+    console = PlainConsole(stderr=True) if console is None else console
     live = console.is_terminal and not console.is_dumb_terminal and not console.quiet
     try:
         with _Line(

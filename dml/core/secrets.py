@@ -14,6 +14,8 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
+from dml.core.plain_text import show_text
+
 MASK = "***"
 _NAME = r"(?:(?:api|access|private|secret)_?key|token|\w*password|\w*passwd|secret)"
 _DOTTED = rf"(?:[\w./@-]*[._/])?{_NAME}"
@@ -91,8 +93,8 @@ def mask_options(options: Any) -> Any:
 
 
 class MaskingFormatter(logging.Formatter):
-    """Formats log records without secrets."""
+    """Formats log records without secrets; control characters are shown."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Returns the formatted record without secrets."""
-        return mask_text(super().format(record))
+        return show_text(mask_text(super().format(record)))

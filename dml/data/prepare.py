@@ -15,6 +15,7 @@ from dml.core.download import download
 from dml.core.errors import UserError
 from dml.core.fault_injection import fault_point
 from dml.core.locks import wait_for_lock
+from dml.core.plain_text import print_plain
 from dml.data.image_check import check_images
 from dml.data.image_index import ImageIndex
 from dml.data.published_dataset import preparation_advice
@@ -50,7 +51,9 @@ def prepare(
             index = _install(dataset, root, given)
     except OSError as error:
         raise UserError(f"data.root: cannot write under {root} ({error})") from error
-    print(f"{_describe_counts(dataset, index)} under {root}: ready, train with data={dataset.name}")
+    print_plain(
+        f"{_describe_counts(dataset, index)} under {root}: ready, train with data={dataset.name}"
+    )
 
 
 def _assign_files(dataset: DatasetSource, archives: Sequence[Path], urls: Sequence[str]) -> Sources:
@@ -77,7 +80,7 @@ def _is_ready(dataset: DatasetSource, root: Path) -> bool:
         index = dataset.read(root)
     except UserError:
         return False
-    print(f"{_describe_counts(dataset, index)} under {root}: nothing to do")
+    print_plain(f"{_describe_counts(dataset, index)} under {root}: nothing to do")
     return True
 
 
@@ -96,11 +99,11 @@ def _install(dataset: DatasetSource, root: Path, given: Sources) -> ImageIndex:
         for file in dataset.files:
             archive = sources[file.name]
             if isinstance(archive, str):
-                print(f"downloading {file.name} from {archive}")
+                print_plain(f"downloading {file.name} from {archive}")
                 archive = download(archive, downloads / file.name, file.checksum)
             elif file.checksum is not None:
                 file.checksum.check(archive)
-            print(f"unpacking {archive}")
+            print_plain(f"unpacking {archive}")
             unpack(archive, staging / file.into)
             fault_point("unpacked")
         if dataset.build is not None:
@@ -111,7 +114,7 @@ def _install(dataset: DatasetSource, root: Path, given: Sources) -> ImageIndex:
         if target.exists() or target.is_symlink():
             aside = root / f"{dataset.folder}.incomplete-{int(time.time())}"
             target.rename(aside)
-            print(f"the incomplete folder was renamed to {aside}")
+            print_plain(f"the incomplete folder was renamed to {aside}")
         (staging / dataset.folder).rename(target)
     finally:
         shutil.rmtree(staging, ignore_errors=True)

@@ -61,7 +61,7 @@ SOURCES = {
                 SourceFile(
                     "CUB_200_2011.tgz",
                     home="https://data.caltech.edu/records/65de6-vp158",
-                    checksum=Checksum("md5", "97eceeb196236b17998738112f37df78"),
+                    checksum=Checksum("md5", "97eceeb196236b17998738112f37df78", 1_150_585_339),
                     url="https://data.caltech.edu/records/65de6-vp158/files/CUB_200_2011.tgz",
                 ),
             ),

@@ -24,6 +24,7 @@ from typing import Any
 
 import pandas as pd
 
+from dml.core.csv_cells import unquote_formula, write_csv
 from dml.core.errors import UserError, first_line
 from dml.core.installation import shell_command
 from dml.core.metric_names import is_score
@@ -255,7 +256,7 @@ def write_runs(runs: Iterable[StoredRun]) -> str:
             lines.append(
                 ("/".join(run.folder.parts[-3:]), json.dumps(mask_options(summary), default=str))
             )
-    return pd.DataFrame(lines, columns=SENT).to_csv(index=False)
+    return write_csv(pd.DataFrame(lines, columns=SENT))
 
 
 def read_runs(path: Path) -> list[StoredRun]:
@@ -269,8 +270,8 @@ def read_runs(path: Path) -> list[StoredRun]:
         with open_regular(path) as file:
             table = pd.read_csv(file, dtype=str, usecols=[*SENT])
         for folder, summary in table[[*SENT]].to_numpy():
-            run = StoredRun(Path(folder))
-            run.parse_summary(json.loads(summary))
+            run = StoredRun(Path(unquote_formula(folder)))
+            run.parse_summary(json.loads(unquote_formula(summary)))
             runs.append(run)
     except (OSError, ValueError, TypeError, RecursionError) as error:
         raise UserError(

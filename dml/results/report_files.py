@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 from jinja2 import Environment, PackageLoader
-from rich.console import Console
 from rich.text import Text
 
 from dml.config.schema import ExperimentConfig
 from dml.core.atomic_io import output_folder, write_text
+from dml.core.csv_cells import write_csv
 from dml.core.errors import UserError, nearest
 from dml.core.metric_names import is_score
 from dml.core.names import check_name
@@ -29,6 +29,8 @@ from dml.core.outputs import (
     has_mark,
     text_mark,
 )
+from dml.core.plain_console import PlainConsole
+from dml.core.plain_text import markdown_text, show_text
 from dml.core.progress import format_epoch, show_progress
 from dml.core.regular_files import open_regular
 from dml.results import catalog
@@ -92,7 +94,7 @@ def write_reports(
     for id in show_progress(ids, "reading the runs of experiment", len(ids)):
         cells = catalog.list_cells(id, outputs=str(root)) if id in known else ()
         reports.append(build_report(catalog.load_experiment(id), cells, root, contributed))
-    console = Console(highlight=False, emoji=False, markup=False)
+    console = PlainConsole()
     for report in reports:
         parts = list_parts(report, MAX_COMMANDS) if len(reports) <= MAX_TABLES else ()
         for part in (heading(report), *parts):
@@ -107,7 +109,7 @@ def write_reports(
     texts = (
         render_page(reports, drawn, datetime.now(), mark),
         f"{mark}\n\n{to_markdown(reports)}",
-        to_frame(reports).to_csv(index=False),
+        write_csv(to_frame(reports).map(_show_value)),
         write_runs(run for one in reports for run in one.runs.run),
     )
     for path, text in zip(paths, texts, strict=True):
@@ -159,7 +161,9 @@ def render_page(
         made: date and time to show.
         mark: of the file (`dml.core.outputs.text_mark`).
     """
-    environment = Environment(loader=PackageLoader("dml.results", "templates"), autoescape=True)
+    environment = Environment(
+        loader=PackageLoader("dml.results", "templates"), autoescape=True, finalize=_show_value
+    )
     helpers = (section_table, question, legend, title_in_words, format_epoch, format_option)
     environment.globals |= {helper.__name__: helper for helper in helpers}
     environment.globals |= {"verdicts": VERDICTS, "marks": MARKS, "blocking": BLOCKING}
@@ -168,6 +172,12 @@ def render_page(
     page = environment.get_template("page.html.j2")
     date = f"{made:%Y-%m-%d %H:%M}"
     return page.render(name=title, reports=reports, figures=figures, made=date, mark=mark)
+
+
+def _show_value(value: Any) -> Any:
+    """Shows the control characters of a value of the page, unless it is HTML."""
+    is_text = isinstance(value, str) and not hasattr(value, "__html__")
+    return show_text(value) if is_text else value
 
 
 def title_in_words(about: ExperimentConfig) -> str:
@@ -329,9 +339,12 @@ def to_markdown(reports: Sequence[Report]) -> str:
     """Returns reports as Markdown."""
     lines: list[str] = []
     for report in reports:
-        lines += [f"## {heading(report)}", ""]
+        lines += [f"## {markdown_text(heading(report))}", ""]
         for part in list_parts(report):
-            lines += markdown_table(part) if isinstance(part, Table) else [f"- {part}"]
+            if isinstance(part, Table):
+                lines += markdown_table(part)
+            else:
+                lines.append(f"- {markdown_text(part)}")
         lines.append("")
     return "\n".join(lines)
 

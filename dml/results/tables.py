@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from html import escape
 from itertools import chain, groupby, zip_longest
 from textwrap import wrap
 
 from rich.text import Text
 
+from dml.core.plain_text import markdown_text, show_line
 from dml.results.frame import join_some
 from dml.runs.folder.stored_run import StoredRun
 
@@ -96,7 +96,7 @@ def terminal_table(table: Table, width: int) -> Text:
     Columns of the highest rank are left out until it fits, and named below; where that is not
     enough, the cells of the widest are wrapped. rich's own tables take a second for 500 rows.
     """
-    columns = list(table.columns)
+    columns = [_show_column(column) for column in table.columns]
     while (excess := sum(len(GAP) + c.width for c in columns) - len(GAP) - width) > 0:
         if (rank := max(column.rank for column in columns)) == 0:
             break
@@ -118,19 +118,38 @@ def terminal_table(table: Table, width: int) -> Text:
     rule = Text("─" * (sum(sizes) + len(GAP) * (len(sizes) - 1)), "dim")
     rows = [[*lines(cells)] for cells in zip(*(one.cells for one in columns), strict=True)]
     rows.insert(len(rows) - table.below, [rule] if table.below else [])
-    shown = [Text(table.title)] if table.title else []
+    shown = [Text(show_line(table.title))] if table.title else []
     shown += [*lines([one.title for one in columns], "bold"), rule, *chain(*rows)]
-    left_out = dict.fromkeys(c.group or c.title for c in table.columns if c not in columns)
+    ranks = {column.rank for column in columns}
+    left_out = dict.fromkeys(c.group or c.title for c in table.columns if c.rank not in ranks)
     more = [f"no space for: {join_some([*left_out], 8)}"] if left_out else []
-    texts = chain(*(wrap(text, width) for text in (table.caption, *more)))
+    texts = chain(*(wrap(text, width) for text in (show_line(table.caption), *more)))
     return Text("\n").join([*shown, *(Text(text, "dim") for text in texts)])
+
+
+def _show_column(column: Column) -> Column:
+    """Returns the column with its control characters shown, a line a cell."""
+    cells = [_show_cell(cell) for cell in column.cells]
+    return replace(column, title=show_line(column.title), cells=cells)
+
+
+def _show_cell(cell: str) -> Cell:
+    kind = getattr(cell, "kind", "")
+    return Cell(show_line(cell), kind)
 
 
 def markdown_table(table: Table) -> list[str]:
     """Returns the lines of a table, with title and caption."""
+    titles = [_markdown_cell(Cell(one.title)) for one in table.columns]
     ruler = ["---:" if one.right else "---" for one in table.columns]
-    cells = [[f"**{cell}**" if cell.kind == "best" else cell for cell in row] for row in table.rows]
-    lines = [[one.title for one in table.columns], ruler, *cells]
-    body = [f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines]
-    texts = [f"### {table.title}", "", *body, "", table.caption, ""]
-    return [escape(text, quote=False) for text in texts]
+    lines = [titles, ruler]
+    for row in table.rows:
+        lines.append([_markdown_cell(cell) for cell in row])
+    body = [f"| {' | '.join(line)} |" for line in lines]
+    title, caption = markdown_text(table.title), markdown_text(table.caption)
+    return [f"### {title}", "", *body, "", caption, ""]
+
+
+def _markdown_cell(cell: Cell) -> str:
+    text = markdown_text(cell.replace("|", "/"))
+    return f"**{text}**" if cell.kind == "best" else text

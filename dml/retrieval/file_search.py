@@ -17,6 +17,7 @@ import torch
 
 from dml.core.atomic_io import replace_file
 from dml.core.errors import UserError
+from dml.core.plain_text import print_plain
 from dml.retrieval.embedding_file import ImageEmbeddings, open_embeddings
 from dml.retrieval.exact_search import nearest_neighbors
 
@@ -205,7 +206,7 @@ def _build_index(points: np.ndarray, k: int) -> Any:
     pair = torch.from_numpy(sample), torch.from_numpy(known)
     exact = nearest_neighbors(*pair, k=most).indices[:, 1:]
     shares = [*map(np.isin, exact, index.search(sample, most)[1])]
-    print(f"the index finds {np.mean(shares):.1%} of exact neighbors", file=sys.stderr)
+    print_plain(f"the index finds {np.mean(shares):.1%} of exact neighbors", file=sys.stderr)
     return index
 
 
@@ -221,7 +222,7 @@ def _save_index(index: Any, saved: Path, digest: bytes) -> None:
         with replace_file(saved) as temporary:
             temporary.write_bytes(body + MARK + digest + check)
     except OSError as error:
-        print(
+        print_plain(
             f"note: index: {saved}: {error.strerror}; it is not saved, and the next search builds "
             f"it again",
             file=sys.stderr,

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from dml.config.identity import method_name
 from dml.core.metric_names import is_score, metric_label, tabled
+from dml.core.plain_console import PlainConsole
 from dml.core.run_log import run_logger
 from dml.core.secrets import mask_text
 from dml.core.statistics import Estimate, mean_per_repeat
 
 DASH = "\u2013"  # shown for missing numbers and values
 
-console = Console(highlight=False, soft_wrap=True)
+console = PlainConsole(soft_wrap=True)
 _name = ""
 
 
@@ -28,7 +28,7 @@ def name_lines(name: str) -> None:
 
 def print_line(text: str, logged: bool = True) -> None:
     """Prints a line for the user and, unless `logged` is False, adds it to the log of the run."""
-    console.print(mask_text(_name + text), markup=False, emoji=False)
+    console.print(mask_text(_name + text))
     if logged:
         run_logger.info(text)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -18,12 +18,16 @@ class Behavior:
         break_after: bytes after which each of the first `breaks` answers ends.
         breaks: how many answers are cut off.
         ranges: whether it can continue in the middle of a file.
+        length: whether it sends Content-Length.
+        endless: whether it sends the file again and again.
         requests: the Range header of every request so far.
     """
 
     break_after: int | None = None
     breaks: int = 0
     ranges: bool = True
+    length: bool = True
+    endless: bool = False
     requests: list[str | None] = field(default_factory=list)
 
 
@@ -53,12 +57,16 @@ def serving(folder: Path, behavior: Behavior) -> Iterator[str]:
                 self.send_header(
                     "Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}"
                 )
-            self.send_header("Content-Length", str(len(content) - start))
+            if behavior.length:
+                self.send_header("Content-Length", str(len(content) - start))
             self.end_headers()
             answer = content[start:]
             if behavior.break_after is not None and len(behavior.requests) <= behavior.breaks:
                 answer = answer[: behavior.break_after]
             self.wfile.write(answer)
+            with suppress(ConnectionError):  # the client has had enough
+                while behavior.endless:
+                    self.wfile.write(content)
 
         def log_message(self, format: str, *args: object) -> None:
             pass

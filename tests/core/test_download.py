@@ -69,3 +69,36 @@ def test_file_with_another_checksum_is_deleted(site: Path, tmp_path: Path, algor
     ):
         download(f"{address}/data.bin", tmp_path / "data.bin", wrong)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["site"]
+
+
+@pytest.mark.parametrize("length", [True, False])
+@pytest.mark.parametrize("more", [0, 1])
+def test_file_ends_at_the_published_size(site: Path, tmp_path: Path, length: bool, more: int):
+    (site / "data.bin").write_bytes(CONTENT + b"x" * more)
+    published = Checksum("md5", MD5.digits, len(CONTENT))
+    target = tmp_path / "data.bin"
+    with serving(site, Behavior(length=length)) as address:
+        if not more:
+            assert download(f"{address}/data.bin", target, published).read_bytes() == CONTENT
+            return
+        with pytest.raises(UserError, match=f"more than the published {len(CONTENT):,} bytes"):
+            download(f"{address}/data.bin", target, published)
+    assert not target.exists()
+    assert (tmp_path / "data.bin.partial").stat().st_size == 0
+
+
+def test_server_that_never_ends_is_cut_off(site: Path, tmp_path: Path):
+    published = Checksum("md5", MD5.digits, len(CONTENT))
+    endless = Behavior(length=False, endless=True)
+    with serving(site, endless) as address, pytest.raises(UserError, match="more than the"):
+        download(f"{address}/data.bin", tmp_path / "data.bin", published, pause=0)
+    assert len(endless.requests) == 1
+
+
+def test_connection_without_a_length_that_breaks_is_taken_up(site: Path, tmp_path: Path):
+    published = Checksum("md5", MD5.digits, len(CONTENT))
+    behavior = Behavior(break_after=100, breaks=1, length=False)
+    with serving(site, behavior) as address:
+        target = download(f"{address}/data.bin", tmp_path / "data.bin", published, pause=0)
+    assert target.read_bytes() == CONTENT
+    assert behavior.requests == [None, "bytes=100-"]

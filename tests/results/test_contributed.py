@@ -68,3 +68,27 @@ def test_values_of_the_environment_are_never_inserted(sent, tmp_path, monkeypatc
     files = [path.read_text() for path in (tmp_path / "reports").iterdir()]
     assert any("${oc.env:A_KEY}" in text for text in files)
     assert all("a-secret" not in text for text in files)
+
+
+def test_formulas_and_escapes_of_a_sent_run_are_text(sent, tmp_path, capsys):
+    name = "=cmd|' /C calc'!A0 \x1b]0;title\x07 [a](http://b) <img src=x>"
+    (run,) = read_runs(sent)
+    run.folder = type(run.folder)("=a/b/c")
+    run.content["setting"] = name
+    run.content["name"] = name
+    sent.write_text(write_runs([run]))
+    assert "\n'=a/b/c," in sent.read_text()
+    (read,) = read_runs(sent)
+    assert str(read.folder) == "=a/b/c"
+    assert read.content["name"] == name
+    words = ["--runs", str(tmp_path / "none"), "--no-figures", "--results", str(sent)]
+    assert main(["mft_table1", *words]) == 0
+    printed = capsys.readouterr()
+    assert "\x1b]" not in printed.out + printed.err
+    reports = tmp_path / "none" / "reports"
+    for path in reports.iterdir():
+        text = path.read_text("utf-8")
+        assert "\x1b" not in text
+        assert "\n=" not in text
+        assert "<img src=x" not in text or path.suffix == ".csv"
+    assert "[a](http://b)" not in (reports / "mft_table1.md").read_text("utf-8")

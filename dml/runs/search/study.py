@@ -30,6 +30,7 @@ from optuna.visualization import matplotlib as pictures
 
 from dml.config.schema import SearchConfig
 from dml.core.atomic_io import write_text
+from dml.core.csv_cells import write_csv
 from dml.core.errors import UserError, first_line
 from dml.core.fault_injection import fault_point
 from dml.core.installation import shell_command
@@ -175,7 +176,7 @@ class Study:
         table.columns = table.columns.str.replace("^(params|user_attrs)_", "", regex=True)
         table = table.reindex(columns=["number", "state", "value", *self.space, REASON])
         table["state"] = table["state"].str.lower()
-        write_text(self.folder.search / "trials.csv", table.to_csv(index=False))
+        write_text(self.folder.search / "trials.csv", write_csv(table))
         self._draw()
         count = Counter(trial.state for trial in trials)
         return {

@@ -1,0 +1,56 @@
+"""Cells of CSV files that spreadsheets show as text and never compute."""
+
+from __future__ import annotations
+
+import csv
+import re
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_FORMULA = re.compile("'*[=+\\-@\t\r]")
+_QUOTED_FORMULA = re.compile("'+[=+\\-@\t\r]")
+
+
+def write_csv(table: pd.DataFrame) -> str:
+    """Returns a table as CSV without formulas (`quote_formulas`) and without its index."""
+    quoted = quote_formulas(table)
+    titles = quoted.head(0)
+    return _to_csv(titles, header=True) + _to_csv(quoted, header=False)
+
+
+def _to_csv(table: pd.DataFrame, header: bool) -> str:
+    text = str(table.to_csv(index=False, header=header))
+    if "\r" not in text:
+        return text
+    # pandas does not quote it, and readers begin a row there.
+    return str(table.to_csv(index=False, header=header, quoting=csv.QUOTE_ALL))
+
+
+def quote_formulas(table: pd.DataFrame) -> pd.DataFrame:
+    """Returns a table for CSV in which no cell or title is a formula of a spreadsheet.
+
+    Texts that begin with `=`, `+`, `-`, `@`, a tab or a carriage return, and are no numbers, get a
+    leading apostrophe; so do those with apostrophes before these signs, so that `unquote_formula`
+    gives every text back.
+    """
+    return table.map(_quote_formula).rename(columns=_quote_formula)
+
+
+def unquote_formula(text: str) -> str:
+    """Returns the text of a cell of `quote_formulas`."""
+    return text[1:] if _QUOTED_FORMULA.match(text) else text
+
+
+def _quote_formula(value: Any) -> Any:
+    is_formula = isinstance(value, str) and _FORMULA.match(value) and not _is_number(value)
+    return f"'{value}" if is_formula else value
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return not text.startswith(("\t", "\r"))

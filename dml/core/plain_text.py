@@ -1,0 +1,59 @@
+"""Texts of other people, shown as text: on terminals, in Markdown and in JSON.
+
+Names of runs, paths, classes and contributed results may hold escape sequences that move the cursor
+or set the title of a window, overrides of the writing direction, links, images and HTML.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from html import escape
+from typing import TextIO
+
+# C0 without tab and newline, DEL, C1; marks, embeddings, overrides and isolates of the direction;
+# separators of lines and paragraphs.
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_MARKDOWN = re.compile(r"[\\\[\]!`]")
+_ADDRESS = re.compile(r"(?<=www)\.|:(?=//)", re.IGNORECASE)
+
+
+def show_text(text: str) -> str:
+    r"""Returns a text whose control characters are shown: `\x1b`, `\u202e`.
+
+    Tabs and newlines stay. A text that was shown before stays as it is.
+    """
+    return text if text.isprintable() else _CONTROLS.sub(_show_character, text)
+
+
+def show_line(text: str) -> str:
+    r"""Returns a text as one line: newlines and tabs are shown as `\n` and `\t` too."""
+    return show_text(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def print_plain(
+    text: str, file: TextIO | None = None, end: str = "\n", flush: bool = False
+) -> None:
+    """Prints a text whose control characters are shown (`show_text`); default: on stdout."""
+    print(show_text(text), file=file or sys.stdout, end=end, flush=flush)
+
+
+def escape_json(text: str) -> str:
+    """Returns JSON of equal content in which control characters are written as escapes."""
+    return _CONTROLS.sub(_escape_character, text)
+
+
+def markdown_text(text: str) -> str:
+    """Returns one line of Markdown that shows a text: no links, images, code and HTML."""
+    escaped = _MARKDOWN.sub(r"\\\g<0>", show_line(text))
+    escaped = _ADDRESS.sub(r"\\\g<0>", escaped)  # else a bare address becomes a link
+    return escape(escaped, quote=False)
+
+
+def _show_character(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def _escape_character(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"
