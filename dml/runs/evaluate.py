@@ -69,16 +69,16 @@ def evaluate(config: EvaluateConfig, given: Collection[str] = ()) -> dict[str, A
             path = source.with_name(f"{source.stem}.evaluation.json")
             _check_scores_file(path, source.name, config.overwrite)
             embeddings = load_embeddings(source, resolve_device(config.device))
-            if embeddings.collapsed:
-                print_line(
-                    "note: all embeddings are equal; the scores come from the order of the rows"
-                )
-            elif embeddings.queries_are_in_gallery:
+            if embeddings.queries_are_in_gallery:
                 print_line(
                     "note: every query equals a row of the gallery and finds it; to leave it out, "
                     "add self_index to the file: the row of each query in the gallery"
                 )
             scores = _scores(config, embeddings, (1, 2, 4, 8))
+            if embeddings.collapsed:
+                print_line(
+                    "note: all embeddings are equal; the scores come from the order of the rows"
+                )
             result = {"name": source.name, "stand_in": False, "metrics": scores}
     write_json(path, result)
     print_scores(result)

@@ -88,3 +88,10 @@ def test_the_command(monkeypatch, capfd, tmp_path):
     err = capfd.readouterr().err
     assert "did you mean 'embeddings'?" in err
     assert "did you mean 'float32'?" in err
+
+
+def test_equal_embeddings_get_a_note(evaluated, tmp_path, capsys):
+    for name, rows in (("equal", np.ones((6, 4))), ("different", np.eye(6, 4))):
+        np.savez(tmp_path / f"{name}.npz", embeddings=rows, labels=np.arange(6) % 2)
+        evaluated(f"embeddings={tmp_path / name}.npz")
+        assert ("all embeddings are equal" in capsys.readouterr().out) == (name == "equal")
