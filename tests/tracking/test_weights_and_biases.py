@@ -157,7 +157,7 @@ def test_folds_are_runs_of_their_own(two_folds, service):
 
 @pytest.mark.promise(
     "guides/trackers.md",
-    "a trial of a search is sent again: W&B has it once, with its own options",
+    "a trial of a search is sent again: W&B has it once, with the options of that trial",
 )
 def test_trials_weights_and_results_are_sent_once(two_folds, service):
     info, history = two_folds
