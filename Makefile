@@ -1,5 +1,7 @@
 # make demo    installs, and trains with three losses on glyphs: a table and pictures
-# make test    runs the tests (make soak: the long ones, before a release)
+# make test    runs the tests
+# make soak    runs the long ones before a release; its parts take at most an hour each: soak-losses,
+#              soak-networks, soak-experiments, soak-runs, soak-commands
 # make rehearsal  runs every experiment in its smallest form to its report (continues)
 # make fidelity AUTHORS=<folder>  compares with the authors' code (without AUTHORS: how to get it)
 # make first-row  two rows of a paper's table on CUB: needs a GPU, the internet and 4 GB of disk
@@ -15,7 +17,14 @@ TEST_PROCESSES ?= 2
 FAISS := $(shell nvidia-smi -L > /dev/null 2>&1 && echo faiss-gpu || echo faiss)
 OTHER_FAISS := $(if $(filter faiss,$(FAISS)),faiss-gpu,faiss-cpu)
 
-.PHONY: install demo test soak rehearsal fidelity first-row docs lint format clean
+SOAK_PARTS := soak-losses soak-networks soak-experiments soak-runs soak-commands
+soak-losses: SOAK_TESTS := tests/losses
+soak-networks: SOAK_TESTS := tests/models
+soak-experiments: SOAK_TESTS := tests/results
+soak-runs: SOAK_TESTS := tests/runs tests/scripts
+soak-commands: SOAK_TESTS := tests/system tests/docs
+
+.PHONY: install demo test soak $(SOAK_PARTS) rehearsal fidelity first-row docs lint format clean
 
 install: $(INSTALLED)
 
@@ -35,8 +44,10 @@ demo: $(INSTALLED)
 test: $(INSTALLED)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal --timeout 600 -m "not soak"
 
-soak: $(INSTALLED)
-	@$(BIN)/python -m pytest -m soak
+soak: $(SOAK_PARTS)
+
+$(SOAK_PARTS): $(INSTALLED)
+	@$(BIN)/python -m pytest -m soak --durations=5 $(SOAK_TESTS)
 
 rehearsal: $(INSTALLED)
 	@OMP_NUM_THREADS=1 $(BIN)/python scripts/rehearse.py

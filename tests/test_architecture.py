@@ -36,3 +36,17 @@ def test_paths_in_the_documents_exist(page):
     )
     patterns = {path: re.sub("<[^>]*>", "*", path).strip("/.") for path in paths}
     assert not [path for path, pattern in patterns.items() if not any(ROOT.glob(pattern))]
+
+
+def test_every_long_test_is_in_a_part_of_make_soak():
+    parts = re.findall(r"^soak-\w+: SOAK_TESTS := (.+)$", _text("Makefile"), flags=re.MULTILINE)
+    folders = " ".join(parts).split()
+    assert len(folders) == len(set(folders)) > 4
+    for path in sorted(ROOT.glob("tests/**/test_*.py")):
+        if "mark.soak" in path.read_text(encoding="utf-8"):
+            folder = path.relative_to(ROOT).parts[:2]
+            assert path == Path(__file__) or "/".join(folder) in folders, path
+
+
+def _text(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
