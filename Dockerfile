@@ -1,5 +1,5 @@
 # docker build -t dml . && docker run --gpus all -v $PWD/data:/work/data -v $PWD/outputs:/work/outputs dml loss=mfcwms
-# Not tried yet. --shm-size=8g for loading processes. Another command: --entrypoint dml-runs
+# Not tried yet. --shm-size=8g for loading processes. Another command: --entrypoint dml … runs
 FROM python:3.12-slim
 RUN apt-get update && apt-get install -y --no-install-recommends git && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
@@ -9,4 +9,4 @@ COPY configs configs
 COPY hydra_plugins hydra_plugins
 RUN pip install --no-cache-dir .
 WORKDIR /work
-ENTRYPOINT ["dml-train"]
+ENTRYPOINT ["dml", "train"]

@@ -56,9 +56,9 @@ fidelity: $(INSTALLED)
 	@$(BIN)/python scripts/check_fidelity.py $(AUTHORS)
 
 first-row: $(INSTALLED)
-	@$(BIN)/python scripts/prepare_data.py cub
+	@$(BIN)/dml prepare cub
 	@$(BIN)/python train.py -m experiment=mft_table2 data=cub loss=mfcwms,proxy_anchor
-	@$(BIN)/python scripts/report.py mft_table2
+	@$(BIN)/dml report mft_table2
 
 # Its packages are installed at the first call; they are not needed for anything else.
 docs: $(INSTALLED)

@@ -1,9 +1,8 @@
-"""Trains and evaluates one model, or a grid of them: `python train.py --help`."""
+"""Trains and evaluates one model, or a grid of them; the same as `dml train`."""
 
 import sys
 
-import scripts.environment  # noqa: F401
-from dml.cli.train_command import main
+from dml.cli.program import main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(["train", *sys.argv[1:]]))

@@ -11,20 +11,20 @@ import importlib
 import pkgutil
 import sys
 
-from environment import ROOT
+from clone import ROOT
 
 from dml.cli.error_lines import report_errors
-from dml.cli.parser import make_parser
+from dml.cli.parser import Parser
 
 
 @report_errors
 def main(argv: list[str] | None = None) -> int:
     """Runs the suite named by the first argument; returns the exit status."""
     modules = pkgutil.iter_modules([str(ROOT / "scripts" / "benchmarks")])
-    parser = make_parser(__doc__)
+    parser = Parser(__doc__)
     parser.add_argument("suite", choices=[one.name for one in modules if one.name[0] != "_"])
     parser.add_argument("options", nargs=argparse.REMAINDER, help="of the suite, or --help")
-    given = parser.parse_args(argv)
+    given = parser.parse(argv)
     importlib.import_module(f"scripts.benchmarks.{given.suite}").main(given.options)
     return 0
 

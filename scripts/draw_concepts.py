@@ -10,10 +10,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from environment import ROOT
+from clone import ROOT
 
 from dml.cli.error_lines import report_errors
-from dml.cli.parser import make_parser
+from dml.cli.parser import Parser
 from dml.core.atomic_io import output_folder
 from dml.runs.figures.drawing import check_picture
 from scripts.concepts import evaluation_pictures, method_pictures
@@ -30,11 +30,11 @@ PICTURES: dict[str, Callable[[Path], None]] = {
 @report_errors
 def main(argv: list[str] | None = None) -> int:
     """Returns the exit status, 0."""
-    parser = make_parser(__doc__)
+    parser = Parser(__doc__)
     parser.add_argument("names", nargs="*", metavar="name", help=" | ".join(PICTURES))
     parser.add_argument("--out", type=Path, default=CONCEPTS, help="default: docs/concepts")
     parser.add_argument("--overwrite", action="store_true", help="replace any PNG")
-    options = parser.parse_args(argv)
+    options = parser.parse(argv)
     unknown = set(options.names) - set(PICTURES)
     if unknown:
         parser.error(f"no picture {', '.join(sorted(unknown))}; choose from {', '.join(PICTURES)}")

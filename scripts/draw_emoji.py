@@ -17,12 +17,12 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import environment  # noqa: F401
+import clone  # noqa: F401
 import numpy as np
 from torch import nn
 
 from dml.cli.error_lines import report_errors
-from dml.cli.parser import make_parser
+from dml.cli.parser import Parser
 from dml.data.image_index import Subset
 from dml.data.protocol import Split
 from dml.runs.figures.drawing import check_picture
@@ -39,11 +39,11 @@ CREDIT = "; ".join(one.credit for one in PICTURE_SETS)
 @report_errors
 def main(argv: list[str] | None = None) -> int:
     """Returns the exit status: 0 on success, 1 on a mistake in the command."""
-    parser = make_parser(__doc__)
+    parser = Parser(__doc__)
     parser.add_argument("run", type=Path, help="folder of a finished run")
     parser.add_argument("--out", type=Path, default=PICTURE)
     parser.add_argument("--overwrite", action="store_true", help="replace any PNG")
-    options = parser.parse_args(argv)
+    options = parser.parse(argv)
     if options.out != PICTURE:  # that of this repository
         check_picture(options.out, "--out", options.overwrite)
     draw_emoji_neighbors(options.run, options.out)

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import sys
 
-from environment import ROOT
+from clone import ROOT
 
 from dml.cli.error_lines import report_errors
-from dml.cli.parser import make_parser
-from scripts.docs.pages import find_outdated, write_pages
+from dml.cli.parser import Parser
 
 
 @report_errors
 def main(arguments: list[str] | None = None) -> int:
     """Writes or checks the pages; returns the exit status."""
-    parser = make_parser(__doc__)
+    parser = Parser(__doc__)
     parser.add_argument("--check", action="store_true", help="only name pages that are out of date")
-    if parser.parse_args(arguments).check:
+    options = parser.parse(arguments)
+    from scripts.docs.pages import find_outdated, write_pages  # imported late: it loads torch
+
+    if options.check:
         outdated = find_outdated(ROOT / "docs")
         for name in outdated:
             print(f"docs/{name} is out of date; run python scripts/make_docs.py", file=sys.stderr)

@@ -14,15 +14,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import environment  # noqa: F401
+import clone  # noqa: F401
 
 from dml.cli.error_lines import report_errors
-from dml.cli.parser import make_parser
+from dml.cli.parser import Parser
 from dml.core.atomic_io import output_folder
 from dml.core.errors import UserError
-from scripts.studies.reality_check.declaration import committed_at, read_declaration
-from scripts.studies.reality_check.page import check_page, write_page
-from scripts.studies.reality_check.trainings import Results, train_arm
 
 STUDIES, PAGES = Path(__file__).parent / "studies", Path("docs/results")
 
@@ -30,7 +27,7 @@ STUDIES, PAGES = Path(__file__).parent / "studies", Path("docs/results")
 @report_errors
 def main(argv: list[str] | None = None) -> int:
     """Returns 0."""
-    parser = make_parser(__doc__)
+    parser = Parser(__doc__)
     declared = [path.parent.name for path in STUDIES.glob("*/declaration.yaml")]
     parser.add_argument("study", choices=declared)
     parser.add_argument("data", type=Path, nargs="?", help="file of features, folder of datasets")
@@ -38,7 +35,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--outputs", type=Path, default=Path("outputs/studies"))
     parser.add_argument("--pages", type=Path, default=PAGES)
     parser.add_argument("--overwrite", action="store_true", help="replace any page of this name")
-    options = parser.parse_args(argv)
+    options = parser.parse(argv)
+    # Imported late: --help need not load torch.
+    from scripts.studies.reality_check.declaration import committed_at, read_declaration
+    from scripts.studies.reality_check.page import check_page, write_page
+    from scripts.studies.reality_check.trainings import Results, train_arm
+
     file = STUDIES / options.study / "declaration.yaml"
     study, tables = read_declaration(file), options.pages / options.study
     if options.pages != PAGES and not options.overwrite:

@@ -22,7 +22,7 @@ from hydra.core.hydra_config import HydraConfig
 from hypothesis import settings
 from omegaconf import DictConfig, OmegaConf
 
-from dml.cli import CONFIGS
+from dml.core.installation import CONFIGS
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # subprocesses share two cores
 
@@ -168,11 +168,13 @@ def command_line(monkeypatch, capfd) -> Callable[..., tuple[int, str, str]]:
     """Runs `train.py` in process; returns exit status, stdout and stderr."""
 
     def run_command(*words: str) -> tuple[int, str, str]:
-        from dml.cli import command
-        from dml.cli.train_command import resume, train
+        from dml.cli.error_lines import report_errors
+        from dml.cli.hydra_command import run_command
+        from dml.cli.train_command import describe, resume, train
 
-        monkeypatch.setattr("sys.argv", ["train.py", *words])
-        return command(train, "train", resume), *capfd.readouterr()
+        monkeypatch.setattr("sys.argv", ["train.py"])
+        run = report_errors(run_command)
+        return run(words, train, "train", describe, resume), *capfd.readouterr()
 
     return run_command
 

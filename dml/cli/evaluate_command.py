@@ -1,11 +1,23 @@
-"""Command that evaluates a run or a pretrained network: `evaluate.py`, `dml-evaluate`."""
+"""Command that evaluates a run, a pretrained network or embeddings: `dml evaluate`."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from dml.cli.hydra_command import command
+from dml.cli.parser import Parser, hydra_parser
 from dml.cli.train_command import keep_memory
+from dml.core.installation import shell_command
+
+DESCRIPTION = """\
+Scores retrieval on unseen classes with a trained run or a pretrained network.
+
+  {evaluate} run=outputs/single/<run>/<seed>
+  {evaluate} backbone=dino_s16 data=cub save=float16
+  {evaluate} embeddings=file.npz recall_at=[1,10,100]
+
+Exit status: 0 finished, 1 failed, 2 wrong command.
+"""
 
 
 def evaluate(cfg: Any) -> tuple[None, None]:
@@ -33,6 +45,18 @@ def evaluate(cfg: Any) -> tuple[None, None]:
     return None, None
 
 
-def main() -> int:
-    """Runs the command in `sys.argv` and returns its exit status."""
-    return command(evaluate, "evaluate")
+def parser() -> Parser:
+    """Returns a parser for completion only: Hydra reads the words of this command."""
+    return hydra_parser("evaluate")
+
+
+def main(words: Sequence[str]) -> int:
+    """Runs the command and returns its exit status."""
+    from dml.cli.hydra_command import run_command
+
+    return run_command(words, evaluate, "evaluate", describe)
+
+
+def describe() -> str:
+    """Returns the help of the command."""
+    return DESCRIPTION.format(evaluate=shell_command("evaluate"))

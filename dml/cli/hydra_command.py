@@ -1,24 +1,23 @@
-"""Commands with Hydra configs: composition, one-line errors and exit statuses."""
+"""Commands with Hydra configs, `dml train` and `dml evaluate`: composition and sweeps."""
 
 from __future__ import annotations
 
 import copy
 import gc
-import itertools
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dml.cli.error_lines import print_error, report_errors, status_of
-from dml.config.command_line import choices_for_help, refuse_repeated, split_flags
+from dml.cli.error_lines import print_error, status_of
+from dml.config.command_line import HELP, refuse_repeated, split_flags
 from dml.config.presets import TRUST, apply_params, extract_params, split_trust
 from dml.core.errors import ConfigError, first_line, refuse_exits
 from dml.core.exit_status import ExitStatus
-from dml.core.installation import CONFIGS, shell_command
+from dml.core.installation import CONFIGS
 from dml.core.launcher import export_submitit_ranks, read_sweep_size
 from dml.core.locks import Busy, is_locked
 from dml.core.plain_text import print_plain
@@ -38,74 +37,47 @@ GRID_SWEEPERS = (
 )
 
 
-@report_errors
-def command(
+def run_command(
+    words: Sequence[str],
     job: Callable[[Any], Any],
     config_name: str,
+    describe: Callable[[], str],
     resume: Callable[[str, list[str], bool], Any] | None = None,
     conclude: Callable[[list[Any]], None] | None = None,
 ) -> int:
-    """Runs `job` on the config that Hydra composes from `sys.argv`, and returns the exit status.
+    """Runs `job` on the config that Hydra composes, and returns the exit status.
 
     In a multirun the error of a failed job is printed at once, the other jobs run, and all failures
     are listed at the end.
 
     Args:
+        words: arguments of the command.
         job: called with the composed config, or with each config of a multirun; returns a score and
             any value.
         config_name: the primary config file in `configs/`.
+        describe: returns the text of `--help`.
         resume: called with the folder of `resume=<folder>`, the other words, and the value of
             `trust=`: whether the user trusts what the folder names.
         conclude: called with the values after the last job, before failures are listed.
     """
+    if any(word in HELP for word in words):
+        print(describe(), end="")
+        return ExitStatus.FINISHED
+    sys.argv[1:] = words  # which Hydra, the log and trackers read
     if (cwd := os.getcwd()) not in sys.path:
         sys.path.append(cwd)  # for the user's classes; installed packages take precedence
-    trust, others = split_trust(sys.argv[1:])
-    if resume is not None and (folder := _find_resumed()):
+    trust, others = split_trust(words)
+    folder = _find_resumed(others) if resume is not None else ""
+    if resume is not None and folder:
         resume(folder, [word for word in others if word != f"resume={folder}"], trust)
         return ExitStatus.FINISHED
     if trust and not any(word.startswith(TRUSTED) for word in others):
         raise ConfigError([f"{TRUST}: has no effect here; it is for resume=, params= and run="])
-    if config_name == "train":  # of which it is no option: a stored config says nothing about it
-        sys.argv[1:] = others
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra would print a shortened traceback and sys.exit
-    import hydra
-    from hydra.errors import HydraException
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-
-    from dml.config.explain import explain
-    from dml.config.grids import GridEnded
-    from dml.config.printed_job import find_printed_job, prints_config
-
-    OmegaConf.register_new_resolver("choices_for_help", choices_for_help, replace=True)
-    flags, others = split_flags(sys.argv[1:])
-    if any(flag.partition("=")[0] == RERUN for flag in flags):
-        raise ConfigError([f"{RERUN}: it reads a pickle, which runs code; use resume=<run folder>"])
-    if any(word.startswith("-") for word in others):
-        raise ConfigError(explain(sys.argv[1:], config_name))
-    refuse_repeated(others)
-    if prints_config(flags):
-        (words, comment), params = find_printed_job([*flags, *others], config_name, trust), None
-        print(comment, end="\n" if comment else "", flush=True)
-    else:
-        words, params = extract_params([*flags, *others], config_name, trust)
-    sys.argv[1:] = itertools.chain(*split_flags(words))
+    # `trust` is no option of a training: a stored config says nothing about it.
+    words = others if config_name == "train" else list(words)
+    words, params = _check_words(words, config_name, trust)
     jobs = _Jobs(job, params, trust)
-    OmegaConf.register_new_resolver("shell_command", shell_command, replace=True)
-
-    try:
-        hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=config_name)(
-            jobs.run
-        )()
-    except GridEnded as grid:  # in processes of a launcher
-        jobs.overrides, jobs.failures, jobs.values = grid.jobs, grid.failures, grid.values
-    except Exception as problem:  # Hydra rejects commands with errors of many classes
-        problems = explain(sys.argv[1:], config_name)
-        rejections = (HydraException, OmegaConfBaseException, ValueError)  # two modes at once
-        if not problems and not isinstance(problem, rejections):
-            raise
-        raise ConfigError(problems or [first_line(problem.__cause__ or problem)]) from problem
+    _compose(words, config_name, jobs)
     jobs.run_waiting()
     if conclude is not None:
         conclude([value for value in jobs.values if value is not None])
@@ -113,9 +85,65 @@ def command(
     return status_of(*(error for _, error in jobs.failures)) if jobs.failures else 0
 
 
-def _find_resumed() -> str:
+def _check_words(
+    words: Sequence[str], config_name: str, trust: bool
+) -> tuple[list[str], str | None]:
+    """Returns the arguments in the order that Hydra needs, and the value of `params=`.
+
+    Raises:
+        ConfigError: arguments that cannot be composed, or that exclude each other.
+    """
+    from dml.config.explain import explain
+    from dml.config.printed_job import find_printed_job, prints_config
+
+    flags, others = split_flags(words)
+    if any(flag.partition("=")[0] == RERUN for flag in flags):
+        raise ConfigError([f"{RERUN}: it reads a pickle, which runs code; use resume=<run folder>"])
+    if any(word.startswith("-") for word in others):
+        raise ConfigError(explain(words, config_name))
+    refuse_repeated(others)
+    params: str | None = None
+    if prints_config(flags):
+        composed, comment = find_printed_job([*flags, *others], config_name, trust)
+        print(comment, end="\n" if comment else "", flush=True)
+    else:
+        composed, params = extract_params([*flags, *others], config_name, trust)
+    flags, others = split_flags(composed)
+    return [*flags, *others], params
+
+
+def _compose(words: Sequence[str], config_name: str, jobs: _Jobs) -> None:
+    """Lets Hydra compose the config of each job and run it.
+
+    Raises:
+        ConfigError: Hydra refuses the arguments; a line for each problem.
+    """
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra would print a shortened traceback and sys.exit
+    import hydra
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    from dml.config.explain import explain
+    from dml.config.grids import GridEnded
+
+    sys.argv[1:] = words
+    try:
+        hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=config_name)(
+            jobs.run
+        )()
+    except GridEnded as grid:  # in processes of a launcher
+        jobs.overrides, jobs.failures, jobs.values = grid.jobs, grid.failures, grid.values
+    except Exception as problem:  # Hydra rejects commands with errors of many classes
+        problems = explain(words, config_name)
+        rejections = (HydraException, OmegaConfBaseException, ValueError)  # two modes at once
+        if not problems and not isinstance(problem, rejections):
+            raise
+        raise ConfigError(problems or [first_line(problem.__cause__ or problem)]) from problem
+
+
+def _find_resumed(words: Sequence[str]) -> str:
     """Returns the folder of the argument `resume=<folder>`; empty if there is none."""
-    folders = [word.partition("=")[2] for word in sys.argv[1:] if word.startswith("resume=")]
+    folders = [word.partition("=")[2] for word in words if word.startswith("resume=")]
     if folders and not os.path.isfile(os.path.join(folders[0], "config.yaml")):
         raise ConfigError(
             [

@@ -1,16 +1,97 @@
-"""What the commands without a config share: their parser, and the pace of garbage collection."""
+"""What the commands share: their parser of options, and the pace of garbage collection."""
 
 from __future__ import annotations
 
 import argparse
 import atexit
 import gc
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from dml.core.errors import ConfigError, nearest
+from dml.core.installation import shell_command
+
+MISSING = "the following arguments are required: "  # of argparse
 
 
-def make_parser(text: str | None, program: str | None = None) -> argparse.ArgumentParser:
-    """Returns a parser of options whose help is the docstring of a command, as it is written."""
-    form = argparse.RawDescriptionHelpFormatter
-    return argparse.ArgumentParser(program, description=text, formatter_class=form)
+class Parser(argparse.ArgumentParser):
+    """Parser of a command's options; a mistake is a line with the nearest option.
+
+    Args:
+        text: help of the command, printed as it is written.
+        command: name of the command of `dml`; empty for a script, which has its file's name.
+        program: name of a script with a part of its own, as in "benchmark.py losses".
+    """
+
+    def __init__(self, text: str | None, command: str = "", program: str | None = None) -> None:
+        super().__init__(
+            shell_command(command) if command else program,
+            description=text,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+
+    def parse(self, words: Sequence[str] | None) -> argparse.Namespace:
+        """Returns the options of a command line, in which options and other words may be mixed.
+
+        Args:
+            words: arguments; None for those in `sys.argv`.
+
+        Raises:
+            ConfigError: an option or a value is wrong, or a word is missing or superfluous.
+        """
+        options, unknown = self.parse_known_intermixed_args(words)
+        if unknown:
+            raise ConfigError(self._explain(word) for word in unknown)
+        return options
+
+    def print_help(self, file: Any = None) -> None:
+        """Prints the help; unlike argparse, reports an output that cannot be written."""
+        print(self.format_help(), end="", file=file)
+
+    def error(self, message: str) -> NoReturn:
+        """Raises ConfigError with a message of argparse."""
+        if message.startswith(MISSING):
+            optional = {action.dest for action in self._actions if action.nargs == "*"}
+            names = message.removeprefix(MISSING).split(", ")
+            message = f"missing: {', '.join(name for name in names if name not in optional)}"
+        line = message.removeprefix("argument ")
+        raise ConfigError([f"{line}; {self.prog} --help describes the options"])
+
+    def _explain(self, word: str) -> str:
+        if not word.startswith("-"):
+            return f"'{word}' is one word too many; {self.prog} --help describes them"
+        names = [name for action in self._actions for name in action.option_strings]
+        hint = nearest(word.partition("=")[0], names)
+        return f"{word}: no such option{hint or f'; {self.prog} --help lists them'}"
+
+
+def hydra_parser(command: str) -> Parser:
+    """Returns the parser of a command whose words Hydra reads, for completion only."""
+    parser = Parser(None, command)
+    parser.add_argument("-m", "--multirun", action="store_true")
+    parser.add_argument("--cfg", choices=("job", "hydra", "all"))
+    words: Any = parser.add_argument("overrides", nargs="*")
+    words.completer = complete_override  # of argcomplete
+    return parser
+
+
+def complete_override(prefix: str, **context: Any) -> list[str]:
+    """Returns the words of a config that begin with a prefix: `loss=m` gives `loss=ms`, ….
+
+    Without `=`, the groups and the dotted names of all options; with it, the choices of a group.
+    """
+    from dml.config.command_line import list_choices
+    from dml.config.explain import compose_config, list_options
+
+    name, is_value, _ = prefix.partition("=")
+    choices = list_choices()
+    if is_value:
+        words = [f"{name}={choice}" for choice in choices.get(name, ())]
+    else:
+        names = [*choices, *list_options(compose_config("train", []))]
+        words = [f"{name}=" for name in dict.fromkeys(names)]
+    return [word for word in words if word.startswith(prefix)]
 
 
 def rarely_collect_garbage() -> None:

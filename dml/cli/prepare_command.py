@@ -1,85 +1,105 @@
-"""Command that prepares a dataset: `scripts/prepare_data.py`, `dml-prepare`."""
+"""Command that prepares a dataset: `dml prepare`."""
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from dml.cli.error_lines import report_errors
-from dml.cli.parser import make_parser
-from dml.core.errors import UserError, nearest
+from dml.cli.parser import Parser
+from dml.core.errors import ConfigError, UserError, nearest
 from dml.core.installation import shell_command
 from dml.core.plain_text import print_plain
-from dml.data.digits import read_digits
-from dml.data.emoji import read_emoji
-from dml.data.folder import read_folder
-from dml.data.glyphs import read_glyphs
-from dml.data.image_index import ImageIndex
-from dml.data.shapes import read_shapes
-from dml.data.sources import SOURCES
+
+if TYPE_CHECKING:  # otherwise imported late: --help need not load it
+    from dml.data.image_index import ImageIndex
 
 DESCRIPTION = """\
 Prepares a dataset: {command} cub
 
-Downloads (or uses --archive FILE), verifies, unpacks, counts and decodes all images; renders those
-of emoji and shapes. A second call does nothing; after an interruption the same command continues.
+Downloads (or uses --archive FILE), verifies, unpacks, counts and decodes all images. A second call
+does nothing; after an interruption the same command continues. emoji and shapes are rendered in a
+clone of the project, by python scripts/prepare_drawings.py.
 """
-RENDERED: dict[str, Callable[[Path], ImageIndex]] = {"emoji": read_emoji, "shapes": read_shapes}
-READERS: dict[str, Callable[[Path], ImageIndex]] = {
-    **{name: dataset.read for name, dataset in SOURCES.items()},
-    **RENDERED,
-    "glyphs": read_glyphs,
-    "digits": lambda root: read_digits(),
-    "folder": read_folder,
-}
+PUBLISHED = ("cub", "cars", "sop", "inshop")
+RENDERED = ("emoji", "shapes")
+DATASETS = (*PUBLISHED, *RENDERED, "glyphs", "digits", "folder")
 
 
-@report_errors
-def main(
-    argv: list[str] | None = None,
-    build: Callable[[str, Path, Sequence[Path]], None] | None = None,
-) -> int:
-    """Returns the exit status: 0 ready, 1 not ready, 130 interrupted.
-
-    `build` renders a dataset of `RENDERED`; it is passed only in a checkout of the project.
-    """
-    parser = make_parser(DESCRIPTION.format(command=shell_command("prepare")))
+def parser() -> Parser:
+    """Returns the parser of the command."""
+    parser = Parser(DESCRIPTION.format(command=shell_command("prepare")), "prepare")
     add, several = parser.add_argument, partial(parser.add_argument, action="append", default=[])
-    add("dataset", help=" | ".join(READERS))
+    add("dataset", help=" | ".join(DATASETS))
     add("--root", type=Path, default=Path("data"), help="default: data")
     several("--archive", type=Path, help="a local file, or the folder of several; may be repeated")
     several("--url", help="download from this URL instead; may be repeated")
     add("--check", action="store_true", help="decode every image that is present")
-    options = parser.parse_args(argv)
-    if options.dataset not in READERS:
-        hint = nearest(options.dataset, READERS) or f"; one of {', '.join(READERS)}"
-        parser.error(f"'{options.dataset}' is not a dataset{hint}")
-    downloads = [*SOURCES, *RENDERED]
-    if (options.archive or options.url) and (options.check or options.dataset not in downloads):
-        parser.error(f"--archive and --url are for preparing {', '.join(downloads)}")
+    return parser
+
+
+def main(words: Sequence[str]) -> int:
+    """Runs the command and returns its exit status: 0 if the dataset is ready."""
+    options = parser().parse(words)
+    name = options.dataset
+    if name not in DATASETS:
+        hint = nearest(name, DATASETS) or f"; one of {', '.join(DATASETS)}"
+        raise ConfigError([f"'{name}' is not a dataset{hint}"])
+    if (options.archive or options.url) and (options.check or name not in PUBLISHED):
+        raise ConfigError([f"--archive and --url are for preparing {', '.join(PUBLISHED)}"])
     if options.check:
-        from dml.data.image_check import check_images  # imported late: it loads torch, as below
-        from dml.data.image_index import describe_images
-
-        index = READERS[options.dataset](options.root)
-        notes = describe_images(check_images(index))
-        print_plain(f"{options.dataset}: all {len(index.images):,} images can be decoded")
-        for note in notes:
-            print_plain(f"note: {note}")
-    elif options.dataset in SOURCES:
-        from dml.data.prepare import prepare
-
-        prepare(SOURCES[options.dataset], options.root, options.archive, options.url)
-    elif options.dataset in RENDERED:
-        name = options.dataset
-        if build is None:
-            raise UserError(
-                f"{name} can be prepared only in a checkout of the project, by python "
-                f"scripts/prepare_data.py {name}; data={name} data.root=<folder> reads the result"
-            )
-        build(name, options.root, options.archive)
+        _check(name, options.root)
+    elif name in PUBLISHED:
+        _prepare(options)
+    elif name in RENDERED:
+        raise UserError(
+            f"{name} is rendered in a clone of the project, by python "
+            f"scripts/prepare_drawings.py {name}; data={name} data.root=<folder> reads the result"
+        )
     else:
-        index = READERS[options.dataset](options.root)
-        print_plain(f"{options.dataset}: {len(index.images):,} images, nothing to download")
+        index = read_dataset(name, options.root)
+        print_plain(f"{name}: {len(index.images):,} images, nothing to download")
     return 0
+
+
+def read_dataset(name: str, root: Path) -> ImageIndex:
+    """Returns the index of a dataset of `DATASETS` below `root`."""
+    from dml.data.digits import read_digits
+    from dml.data.emoji import read_emoji
+    from dml.data.folder import read_folder
+    from dml.data.glyphs import read_glyphs
+    from dml.data.shapes import read_shapes
+    from dml.data.sources import SOURCES
+
+    if name in SOURCES:
+        return SOURCES[name].read(root)
+    if name == "digits":
+        return read_digits()
+    readers: dict[str, Callable[[Path], ImageIndex]] = {
+        "emoji": read_emoji,
+        "shapes": read_shapes,
+        "glyphs": read_glyphs,
+        "folder": read_folder,
+    }
+    return readers[name](root)
+
+
+def _check(name: str, root: Path) -> None:
+    """Decodes all images of a dataset and prints what is wrong with them."""
+    from dml.data.image_check import check_images  # imported late: it loads torch
+    from dml.data.image_index import describe_images
+
+    index = read_dataset(name, root)
+    notes = describe_images(check_images(index))
+    print_plain(f"{name}: all {len(index.images):,} images can be decoded")
+    for note in notes:
+        print_plain(f"note: {note}")
+
+
+def _prepare(options: Namespace) -> None:
+    from dml.data.prepare import prepare  # imported late: it loads torch
+    from dml.data.sources import SOURCES
+
+    prepare(SOURCES[options.dataset], options.root, options.archive, options.url)

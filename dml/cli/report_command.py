@@ -1,11 +1,11 @@
-"""Command that compares results with published ones: `scripts/report.py`, `dml-report`."""
+"""Command that compares results with published ones: `dml report`."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from dml.cli.error_lines import report_errors
-from dml.cli.parser import make_parser, rarely_collect_garbage
+from dml.cli.parser import Parser, rarely_collect_garbage
 from dml.core.installation import shell_command
 
 DESCRIPTION = """\
@@ -17,12 +17,10 @@ other users can show these runs with <id>_runs.csv of this folder (--results).
 """
 
 
-@report_errors
-def main(argv: list[str] | None = None) -> int:
-    """Returns the exit status: 0 on success, 1 on a mistake in the command."""
-    parser = make_parser(
-        DESCRIPTION.format(report=shell_command("report"), train=shell_command("train"))
-    )
+def parser() -> Parser:
+    """Returns the parser of the command."""
+    text = DESCRIPTION.format(report=shell_command("report"), train=shell_command("train"))
+    parser = Parser(text, "report")
     add, shared = parser.add_argument, "runs of other users, shown next to yours; may be repeated"
     add("experiments", nargs="+", metavar="experiment", help="id | all | single")
     add("--runs", type=Path, default=Path("outputs"), help="folder of runs (default: outputs)")
@@ -30,7 +28,12 @@ def main(argv: list[str] | None = None) -> int:
     add("--no-figures", action="store_true", help="tables only, which is faster")
     add("--results", type=Path, action="append", default=[], metavar="<file>.csv", help=shared)
     add("--overwrite", action="store_true", help="replace any file (default: only such a report)")
-    options = parser.parse_args(argv)
+    return parser
+
+
+def main(words: Sequence[str]) -> int:
+    """Runs the command and returns its exit status."""
+    options = parser().parse(words)
     rarely_collect_garbage()
     from dml.results.report_files import write_reports  # imported late: --help need not load torch
 

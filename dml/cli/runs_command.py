@@ -1,4 +1,4 @@
-"""Command that lists, compares and removes runs: `scripts/runs.py`, `dml-runs`."""
+"""Command that lists, compares and removes runs: `dml runs`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from dml.cli.error_lines import report_errors
-from dml.cli.parser import make_parser, rarely_collect_garbage
+from dml.cli.parser import Parser, rarely_collect_garbage
 from dml.core.errors import UserError, nearest
 from dml.core.installation import shell_command
 from dml.core.plain_text import escape_json, print_plain
@@ -53,18 +52,21 @@ class Removal(NamedTuple):
     size: int
 
 
-@report_errors
-def main(argv: list[str] | None = None) -> int:
-    """Returns the exit status: 0 on success, 1 on a mistake in the command, 130 interrupted."""
-    parser = make_parser(
-        DESCRIPTION.format(runs=shell_command("runs"), train=shell_command("train"))
-    )
+def parser() -> Parser:
+    """Returns the parser of the command."""
+    text = DESCRIPTION.format(runs=shell_command("runs"), train=shell_command("train"))
+    parser = Parser(text, "runs")
     add = parser.add_argument
     add("words", nargs="*", metavar="word", help="best | compare | rm | clean, conditions, ids")
     add("--runs", type=Path, default=Path("outputs"), help="folder of runs (default: outputs)")
     add("--json", action="store_true", help="print JSON: all scores, options and paths")
     add("--yes", action="store_true", help="rm and clean: do not ask")
-    options = parser.parse_intermixed_args(argv)
+    return parser
+
+
+def main(words: Sequence[str]) -> int:
+    """Runs the command and returns its exit status."""
+    options = parser().parse(words)
     words, root = list(options.words), options.runs
     action = words.pop(0) if words[:1] and words[0] in ACTIONS else "list"
     if action in ("list", "best", "clean"):

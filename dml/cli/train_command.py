@@ -1,12 +1,33 @@
-"""Command that trains and evaluates one model, or a grid of them: `train.py`, `dml-train`."""
+"""Command that trains and evaluates one model, or a grid of them: `dml train`, `train.py`."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dml.cli.hydra_command import command, typed_overrides
+from dml.cli.parser import Parser, hydra_parser
+from dml.core.installation import shell_command
 from dml.core.launcher import read_launch, read_sweep_size, sweep_name
+
+DESCRIPTION = """\
+Trains an embedding network, scores retrieval on unseen classes, and writes one run folder.
+
+  {train}                                   glyphs, small CNN, MFCWMS
+  {train} loss=mfcont data=cub              choose from the groups below
+  {train} optim.lr=3e-5 protocol.epochs=20  set any value by its dotted name
+  {train} -m loss=mfcwms,mfcont seed=0,1,2  a grid of runs
+  {train} --cfg job                         print the config without a run
+
+Groups and their choices (group=choice):
+
+{groups}
+
+There is no search by default. params=<file>|<table> sets the values of a search or a paper.
+
+Exit status: 0 finished, 1 a run failed, 2 wrong command. Stopped by Ctrl-C (130),
+SIGTERM (143) or max_minutes (75), a run is saved and the same command continues it.
+"""
 
 
 def train(cfg: Any) -> tuple[float | None, tuple[Path, Path]]:
@@ -15,6 +36,7 @@ def train(cfg: Any) -> tuple[float | None, tuple[Path, Path]]:
     Returns:
         The score for a sweeper to maximize; `outputs`, and the folder of the run.
     """
+    from dml.cli.hydra_command import typed_overrides
     from dml.config.check import check
     from dml.config.own_code import record_own_code
     from dml.config.schema import Config
@@ -101,6 +123,20 @@ def show_sweep(places: list[tuple[Path, Path]]) -> None:
         console.print(text, soft_wrap=True)
 
 
-def main() -> int:
-    """Runs the command in `sys.argv` and returns its exit status."""
-    return command(train, "train", resume, show_sweep)
+def parser() -> Parser:
+    """Returns a parser for completion only: Hydra reads the words of this command."""
+    return hydra_parser("train")
+
+
+def main(words: Sequence[str]) -> int:
+    """Runs the command and returns its exit status."""
+    from dml.cli.hydra_command import run_command
+
+    return run_command(words, train, "train", describe, resume, show_sweep)
+
+
+def describe() -> str:
+    """Returns the help of the command, with the choices of every group."""
+    from dml.config.command_line import choices_for_help
+
+    return DESCRIPTION.format(train=shell_command("train"), groups=choices_for_help())

@@ -12,7 +12,8 @@ from dml.core.errors import ConfigError
 from dml.core.installation import CONFIGS
 
 MULTIRUN = ("-m", "--multirun")
-FLAGS = (*MULTIRUN, "--help", "-h", "--hydra-help", "--version", "--resolve", "--run", "-r",
+HELP = ("-h", "--help")
+FLAGS = (*MULTIRUN, *HELP, "--hydra-help", "--version", "--resolve", "--run", "-r",
          "--shell-completion", "-sc")  # fmt: skip
 FLAGS_WITH_VALUE = ("--cfg", "-c", "--package", "-p", "--config-path", "-cp", "--config-name",
                     "-cn", "--config-dir", "-cd", "--experimental-rerun", "--info",
@@ -64,10 +65,14 @@ def list_groups(config_name: str = "train") -> list[str]:
     return groups
 
 
+def list_choices() -> dict[str, list[str]]:
+    """Returns the choices of every config group and of `params`, both in alphabetical order."""
+    choices = {}
+    for group in sorted({*list_groups(), "params"}):
+        choices[group] = sorted(path.stem for path in (CONFIGS / group).glob("*.yaml"))
+    return choices
+
+
 def choices_for_help() -> str:
     """Returns the choices of every config group and of `params` for `--help`, a line each."""
-    lines = []
-    for group in sorted({*list_groups(), "params"}):
-        files = sorted(path.stem for path in (CONFIGS / group).glob("*.yaml"))
-        lines.append(f"{group}: {', '.join(files)}")
-    return "\n".join(lines)
+    return "\n".join(f"{group}: {', '.join(names)}" for group, names in list_choices().items())

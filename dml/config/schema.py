@@ -269,7 +269,7 @@ class ExperimentConfig(Node):
         params: table of `configs/params` whose values hold unless an override sets them.
         script: command that draws the figure, with or without runs.
         trains: false if nothing is trained and the script does everything.
-        gpu_hours: estimated GPU hours of all its trainings (`scripts/plan.py`).
+        gpu_hours: estimated GPU hours of all its trainings (`dml plan`).
     """
 
     id: FolderName
@@ -336,7 +336,7 @@ class Config(Node):
 
 
 class EvaluateConfig(Config):
-    """The config of `evaluate.py`: the options of a training run and of the evaluation."""
+    """The config of `dml evaluate`: the options of a training run and of the evaluation."""
 
     run: Text | None
     trust: bool = False

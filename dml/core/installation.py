@@ -13,25 +13,24 @@ PACKAGE = Path(__file__).resolve().parents[1]
 # Root of the clone; None for a wheel, which holds the configs inside the package.
 CLONE = PACKAGE.parent if (PACKAGE.parent / "configs" / "train.yaml").is_file() else None
 CONFIGS = PACKAGE / "_configs" if CLONE is None else CLONE / "configs"
-SCRIPTS = {"prepare": "prepare_data.py"}  # whose name in scripts/ differs from the command's
 PACKAGES = ("dml-benchmark", "torch", "torchvision", "timm", "pytorch-metric-learning", "numpy",
             "scipy", "pillow", "optuna", "scikit-learn", "faiss-cpu", "faiss-gpu")  # fmt: skip
-TOP_LEVEL = ("train", "evaluate", "embed", "search", "export")
+PROGRAM = "dml"
 
 
-def shell_command(name: str) -> str:
-    """Returns the words that start a command: `python train.py`, or `dml-train` once installed.
+def shell_command(name: str = "") -> str:
+    """Returns the words that start a command: `dml runs`, or `python train.py` if it was typed.
 
-    An editable installation has both forms; the result has the form of the running command.
+    Where the program is not installed, it is `python -m dml`.
 
     Args:
-        name: of the command, without `dml-`.
+        name: of the command; empty for the program alone.
     """
-    started_as_installed = Path(sys.argv[0]).name.startswith("dml-")
-    if CLONE is None or started_as_installed:
-        return f"dml-{name}"
-    script = SCRIPTS.get(name, f"{name}.py")
-    return f"python {script}" if name in TOP_LEVEL else f"python scripts/{script}"
+    if name == "train" and Path(sys.argv[0]).name == "train.py":
+        return "python train.py"
+    is_installed = Path(sys.executable).with_name(PROGRAM).is_file()
+    program = PROGRAM if is_installed else f"python -m {PROGRAM}"
+    return f"{program} {name}".rstrip()
 
 
 def versions() -> dict[str, str]:

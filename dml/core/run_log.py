@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from dml.core.errors import RunStopped, UserError
-from dml.core.installation import versions
+from dml.core.installation import PROGRAM, shell_command, versions
 from dml.core.memory import keeps_freed_memory
 from dml.core.progress import format_seconds
 from dml.core.regular_files import check_regular
@@ -79,8 +79,15 @@ class _LogFile(logging.FileHandler):
 
 def log_start() -> None:
     """Logs the command and the versions of the packages."""
-    run_logger.info("command: %s", shlex.join(mask_words(sys.argv)))
+    run_logger.info("command: %s", _typed_command())
     packages = (f"{name} {value}" for name, value in versions().items())
     run_logger.info("versions: %s", ", ".join(packages))
     if keeps_freed_memory():
         run_logger.info("memory: freed memory stays in the process (keep_memory=true)")
+
+
+def _typed_command() -> str:
+    program, *words = mask_words(sys.argv)
+    if Path(program).name in (PROGRAM, "__main__.py"):
+        program = shell_command("train")
+    return f"{program} {shlex.join(words)}".rstrip()

@@ -34,7 +34,7 @@ def read_features(root: str | Path, split_seed: int | None = None) -> ImageIndex
     """
     path = Path(root)
     if not path.is_file() or path.suffix != ".npz":
-        command = "python embed.py <network> <images> <file>.npz --features --views 8"
+        command = "dml embed <network> <images> <file>.npz --features --views 8"
         raise UserError(f"data.root: no .npz file {path} of features; to write one: {command}")
     stored = open_embeddings(path)
     if stored.labels is None:

@@ -89,7 +89,7 @@ def write_embeddings(path: Path, made: ImageEmbeddings) -> None:
 
 
 def open_embeddings(path: str | Path) -> ImageEmbeddings:
-    """Opens a file of `dml.embed`, of `evaluate.py save=`, or of other software with `embeddings`.
+    """Opens a file of `dml.embed`, of `dml evaluate save=`, or of other software with `embeddings`.
 
     Raises:
         UserError: the file cannot be read, or its arrays do not fit together.

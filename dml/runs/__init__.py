@@ -1,7 +1,7 @@
 """A config becomes a finished run folder, in this order.
 
 1.  **Command.** `train.py` composes a config and checks it (`dml.config`); `experiment.run`
-    receives it as composed and as a typed object. `evaluate.py` calls `evaluate.evaluate`.
+    receives it as composed and as a typed object. `dml evaluate` calls `evaluate.evaluate`.
 2.  **Protocol.** `job.RunContext` holds what the models share: config, data, device, processes.
     Its `jobs` (`dml.data.protocol`) say on which classes each is trained, validated and tested.
 3.  **Dry run.** `build.Builder` binds the options to their constructors; `job.JobRun` builds the

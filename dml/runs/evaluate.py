@@ -1,4 +1,4 @@
-"""`evaluate.py`: scores stored embeddings, a run's network, or an off-the-shelf backbone."""
+"""`dml evaluate`: scores stored embeddings, a run's network, or an off-the-shelf backbone."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def embed(
     overwrite: bool = False,
     trust: bool = False,
 ) -> ImageEmbeddings:
-    """Embeds images in batches, as `evaluate.py` does, in memory that their number does not change.
+    """Embeds images in batches, as `dml evaluate` does; memory does not depend on their number.
 
     The same call continues one that was interrupted, and its result is the same bit for bit.
 
@@ -82,7 +82,7 @@ def embed(
         views: augmentations of each image that are embedded too, as the network was trained.
         dtype: of the file; `float16` has half the size and about three digits.
         batch_size: images per batch; None: by device and image size.
-        options: of `evaluate.py`, for a network of timm and for a dataset:
+        options: of `dml evaluate`, for a network of timm and for a dataset:
             `["backbone.input_size=64", "data.root=data"]`.
         overwrite: replace any file; by default only one of the same network and images.
         trust: see `dml.load`.
@@ -274,7 +274,7 @@ def search(
     Ties go to the lower row. A query that is in the file is left out of its own neighbors.
 
     Args:
-        embeddings: a file of `dml.embed`, of `evaluate.py save=`, or of other software.
+        embeddings: a file of `dml.embed`, of `dml evaluate save=`, or of other software.
         queries: images, or row numbers of the file, from 0. The network that made the file embeds
             images that are not in it.
         k: neighbors of each query.

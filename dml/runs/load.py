@@ -164,7 +164,7 @@ def open_network(
 ) -> tuple[Config, Embedder]:
     """Returns a network on the CPU in evaluation mode, and its config; see `load`.
 
-    `options` are those of `evaluate.py` for a network of timm. A head that was trained on stored
+    `options` are those of `dml evaluate` for a network of timm. A head that was trained on stored
     features stands on the network that made them, `below` so many others.
     """
     if below > MOST_BELOW:
@@ -187,7 +187,7 @@ def open_network(
 
 
 def compose_network(options: Sequence[str]) -> EvaluateConfig:
-    """Returns the config of `evaluate.py` with options.
+    """Returns the config of `dml evaluate` with options.
 
     Raises:
         ConfigError: a wrong option.

@@ -1,4 +1,4 @@
-"""The options of `embed.py` and of `dml.embed`: those without effect are refused."""
+"""The options of `dml embed` and of `dml.embed`: those without effect are refused."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from typing import Any
 
 import torch
 
-from dml.cli.parser import make_parser
+from dml.cli.parser import Parser
 from dml.core.atomic_io import replace_file
 from dml.losses import MeanFieldContrastiveLoss
 from dml.methods.plain import Plain
@@ -134,7 +134,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = make_parser(__doc__, "benchmark.py checkpoints")
+    parser = Parser(__doc__, program="benchmark.py checkpoints")
     parser.add_argument("--network", choices=["bn_inception", "resnet50", "small_cnn"])
     parser.set_defaults(network="resnet50")
     parser.add_argument("--batch", type=int, default=32)

@@ -24,7 +24,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms as v1
 
-from dml.cli.parser import make_parser
+from dml.cli.parser import Parser
 from dml.data.cache import open_image_source
 from dml.data.image_index import ImageIndex, Subset
 from dml.data.loaders import LoaderOptions, eval_batches, train_batches
@@ -40,7 +40,7 @@ OpenLoader = Callable[[], Iterator[Any]]
 
 def main(argv: list[str] | None = None) -> None:
     """Prints images/s and ratios; `--help` lists the options."""
-    parser = make_parser(__doc__, "benchmark.py input")
+    parser = Parser(__doc__, program="benchmark.py input")
     parser.add_argument(
         "--images",
         type=int,

@@ -29,7 +29,7 @@ from statistics import median
 
 import torch
 
-from dml.cli.parser import make_parser
+from dml.cli.parser import Parser
 from dml.training.device import peak_memory_mb
 
 from ._measure import DEVICES, count_waits, in_fresh_process, in_turns, machine, median_ratio
@@ -156,7 +156,7 @@ def _memory_here(setting: Setting, variant: Variant) -> float:
 
 
 def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = make_parser(__doc__, "benchmark.py train")
+    parser = Parser(__doc__, program="benchmark.py train")
     add = parser.add_argument
     add("--network", nargs="+", choices=BATCHES, default=["bn_inception", "resnet50", "vit_base"])
     add("--batch", nargs="+", type=int, help="images of a step (default: by network, 32 to 128)")

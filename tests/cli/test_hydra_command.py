@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from dml.cli.hydra_command import run_command
 from dml.core.exit_status import ExitStatus
 from tests.conftest import TINY
 
@@ -15,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
     ("word", "name", "remedy"),
     [
         ("seed=[", "seed=[", "quote special characters"),
-        ("data=cub", "data.root", "run: python scripts/prepare_data.py cub"),
+        ("data=cub", "data.root", "run: dml prepare cub"),
     ],
 )
 def test_a_mistake_in_a_sweep_is_one_line(command_line, tmp_path, word, name, remedy):
@@ -78,12 +79,11 @@ def test_jobs_that_fail_for_the_same_reason_are_listed_together(command_line, tm
 
 
 def test_hydra_writes_nothing_by_itself(tmp_path, monkeypatch):
-    from dml.cli import command
-
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.argv", ["train.py"])
     seen = []
-    assert command(lambda cfg: (None, seen.append(cfg)), "train") == ExitStatus.FINISHED
+    status = run_command([], lambda cfg: (None, seen.append(cfg)), "train", describe=str)
+    assert status == ExitStatus.FINISHED
     assert len(seen) == 1
     assert list(tmp_path.iterdir()) == []
 
@@ -91,42 +91,44 @@ def test_hydra_writes_nothing_by_itself(tmp_path, monkeypatch):
 def test_commands_do_not_wait_for_torch(tmp_path):
     """One process runs all; what is imported late costs most of a second, or several."""
     statuses = {
-        "train.py --help": 0,
-        "train.py --cfg job": 0,
-        "train.py loss=mfcwm": 2,
-        "train.py data=cub data.root=nowhere": 1,
-        "train.py resume=nowhere": 2,
-        "evaluate.py run=nowhere": 2,
-        "evaluate.py data=cub data.root=nowhere": 1,
-        "scripts/prepare_data.py --help": 0,
-        "scripts/runs.py --runs .": 0,
-        "scripts/plan.py mft_table2": 0,
-        "scripts/report.py mft_table2 --runs .": 0,
+        "train --help": 0,
+        "train --cfg job": 0,
+        "train loss=mfcwm": 2,
+        "train data=cub data.root=nowhere": 1,
+        "train resume=nowhere": 2,
+        "evaluate run=nowhere": 2,
+        "evaluate data=cub data.root=nowhere": 1,
+        "prepare --help": 0,
+        "runs --runs .": 0,
+        "plan mft_table2": 0,
+        "report mft_table2 --runs .": 0,
     }
     code = f"""
-import runpy, sys
+import sys
+from dml.cli.program import main
 late = ["pandas", "torch", "torch._dynamo", "torchvision", "timm", "matplotlib"]
 for line in {[*statuses]}:
-    sys.argv = line.split()
+    sys.argv = ["dml", *line.split()]
     try:
-        runpy.run_path("{ROOT}/" + sys.argv[0], run_name="__main__")
+        status = main()
     except SystemExit as end:
-        print("\\nend:", line, end.code, [name for name in late if name in sys.modules])
+        status = end.code
+    print("\\nend:", line, int(status), [name for name in late if name in sys.modules])
 import dml.losses
 print("end: losses", [name for name in late if name in sys.modules])
 """
-    paths = os.pathsep.join(map(str, (ROOT, ROOT / "scripts")))
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": paths},
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         timeout=120,
         check=True,
     )
     ends = [line for line in done.stdout.splitlines() if line.startswith("end: ")]
-    loaded = [["pandas"] if line.startswith("scripts/") else [] for line in statuses]
+    tables = ("runs", "plan", "report")
+    loaded = [["pandas"] if line.startswith(tables) else [] for line in statuses]
     assert ends[:-1] == [
         f"end: {line} {status} {names}"
         for (line, status), names in zip(statuses.items(), loaded, strict=True)

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from dml.cli.network_commands import embed, export, search
+from tests.commands import embed, export, search
 
 
 @pytest.fixture

@@ -2,10 +2,11 @@ import json
 
 import pytest
 
-from dml.cli.runs_command import Removal, _remove, main, plan_removal
+from dml.cli.runs_command import Removal, _remove, plan_removal
 from dml.core.locks import Busy, try_lock
 from dml.runs.folder.run_folder import RunFolder
 from dml.runs.folder.stored_run import find_runs, read_run
+from tests.commands import runs
 from tests.stored_runs import write_stored_run
 
 
@@ -19,18 +20,18 @@ def outputs(tmp_path, monkeypatch):
 
 
 def test_lists(outputs, capsys):
-    assert main([]) == 0
+    assert runs([]) == 0
     assert "3 runs: digits, traditional, ms, plain, small_cnn" in capsys.readouterr().out
-    assert main(["state=finished", "--json"]) == 0
+    assert runs(["state=finished", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)) == 2
-    assert main(["best", "--runs", "outputs", "loss=ms"]) == 0
+    assert runs(["best", "--runs", "outputs", "loss=ms"]) == 0
     assert "40.00, 50.00" in capsys.readouterr().out
-    assert main(["--runs", str(outputs), "seed=7", "state=finished"]) == 0
+    assert runs(["--runs", str(outputs), "seed=7", "state=finished"]) == 0
     assert capsys.readouterr().out == "none of 3 runs meets seed=7 state=finished\n"
 
 
 def test_runs_are_compared_by_name(outputs, capsys):
-    assert main(["compare", "run0", "run1"]) == 0
+    assert runs(["compare", "run0", "run1"]) == 0
     out = capsys.readouterr().out
     assert "+10.00" in out
     assert "curves      outputs/comparisons/" in out
@@ -38,18 +39,18 @@ def test_runs_are_compared_by_name(outputs, capsys):
 
 @pytest.mark.promise("runs.md", "`rm` or `clean` is called: it asks first")
 def test_removal_asks(outputs, capsys, monkeypatch):
-    assert main(["rm", "run2"]) == 1
+    assert runs(["rm", "run2"]) == 1
     assert "--yes removes it without asking" in capsys.readouterr().err
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     monkeypatch.setattr("builtins.input", lambda question: "n")
-    assert main(["rm", "run2"]) == 0
+    assert runs(["rm", "run2"]) == 0
     assert "nothing was removed" in capsys.readouterr().out
     monkeypatch.setattr("builtins.input", lambda question: "y")
-    assert main(["rm", "run2"]) == 0
-    assert main(["run=x", "--json"]) == 1
-    assert main(["--json"]) == 0
+    assert runs(["rm", "run2"]) == 0
+    assert runs(["run=x", "--json"]) == 1
+    assert runs(["--json"]) == 0
     assert "run2" not in capsys.readouterr().out.partition("[")[2]
-    assert main(["clean", "--yes"]) == 0
+    assert runs(["clean", "--yes"]) == 0
     assert capsys.readouterr().out == "nothing to remove\n"
 
 
@@ -67,7 +68,7 @@ def test_removal_asks(outputs, capsys, monkeypatch):
     ],
 )
 def test_mistakes_are_one_line(outputs, capsys, words, message):
-    assert main(words) == 1
+    assert runs(words) == 1
     err = capsys.readouterr().err
     assert err.startswith("error: ")
     assert message in err
@@ -89,7 +90,7 @@ def test_cleaning_keeps_what_a_run_needs(tmp_path):
         (folder / "search" / "trials" / "0000").mkdir(parents=True)
     plan = plan_removal(map(read_run, find_runs(tmp_path)), whole=False)
     gone = {removal.path for removal in plan}
-    assert main(["--runs", str(tmp_path), "clean", "--yes"]) == 0
+    assert runs(["--runs", str(tmp_path), "clean", "--yes"]) == 0
     job = "checkpoints/repeat0-fold0"
     assert gone == {
         empty,
@@ -122,9 +123,9 @@ def test_a_folder_in_use_stays(tmp_path, capsys, lock, score):
         if score is None:
             alone = "searching" if lock.startswith("search") else "running"
             assert read_run(folder).state == alone
-        assert main(["--runs", str(tmp_path), "rm", str(folder), "--yes"]) == 1
+        assert runs(["--runs", str(tmp_path), "rm", str(folder), "--yes"]) == 1
         assert "stop it first" in capsys.readouterr().err
-        assert main(["--runs", str(tmp_path), "clean", "--yes"]) == 0
+        assert runs(["--runs", str(tmp_path), "clean", "--yes"]) == 0
         with pytest.raises(Busy):
             RunFolder(folder).clear()
         # begun after the list was made
@@ -132,7 +133,7 @@ def test_a_folder_in_use_stays(tmp_path, capsys, lock, score):
         with pytest.raises(Busy):
             _remove([removal], sure=True)
         assert sorted(folder.rglob("*")) == before
-    assert main(["--runs", str(tmp_path), "rm", str(folder), "--yes"]) == 0
+    assert runs(["--runs", str(tmp_path), "rm", str(folder), "--yes"]) == 0
     assert not folder.exists()
 
 
@@ -152,7 +153,7 @@ def test_cleaning_keeps_what_somebody_may_need(tmp_path, name, history):
         (folder / "history.csv").write_text(history)
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
     (folder / name).write_bytes(b"12345")
-    assert main(["--runs", str(tmp_path), "clean", "--yes"]) == 0
+    assert runs(["--runs", str(tmp_path), "clean", "--yes"]) == 0
     assert (folder / name).read_bytes() == b"12345"
     (folder / name).unlink()
 

@@ -13,6 +13,7 @@ from dml.config.printed_job import find_printed_job, prints_config
 from dml.config.schema import Config
 from dml.core.installation import CONFIGS
 from dml.results.catalog import experiment_ids, list_cells, load_experiment
+from tests.commands import evaluate
 
 EXPERIMENTS = [name for name in experiment_ids() if load_experiment(name).trains]
 BEST = "loss.scale: 3\noptim.lr: 0.5\n"
@@ -100,12 +101,8 @@ def test_other_ways_to_print_it(flags):
     assert not prints_config(["-m", "--config-dir", "x"])
 
 
-def test_an_evaluation_prints_the_values_of_a_table(monkeypatch, capfd):
-    from dml.cli.evaluate_command import main
-
-    words = ["evaluate.py", "--cfg", "job", "loss=arcface", "data=cub", "params=mlrc"]
-    monkeypatch.setattr("sys.argv", words)
-    assert main() == 0
+def test_an_evaluation_prints_the_values_of_a_table(capfd):
+    assert evaluate(["--cfg", "job", "loss=arcface", "data=cub", "params=mlrc"]) == 0
     assert "margin: 23.22" in capfd.readouterr().out
 
 

@@ -3,10 +3,10 @@ from itertools import product
 import numpy as np
 import pytest
 
-from dml.cli import CONFIGS
 from dml.config.check import check
 from dml.config.schema import Config
 from dml.core.errors import UserError
+from dml.core.installation import CONFIGS
 from dml.data import protocol
 from dml.data.image_index import ImageIndex
 from tests.runs.small_runs import rows

@@ -36,7 +36,7 @@ def test_reader_lists_the_published_layout(name: str, tmp_path: Path):
 
 @ALL
 def test_absent_and_partial_datasets_are_explained(name: str, tmp_path: Path):
-    command = rf"; run: python scripts/prepare_data.py {name} --root {tmp_path}"
+    command = rf"; run: dml prepare {name} --root {tmp_path}"
     with pytest.raises(UserError, match=rf"^data\.root: .*{command}$"):
         READERS[name](tmp_path)
     index = READERS[name](TREES[name](tmp_path), images=12, classes=4)

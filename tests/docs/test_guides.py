@@ -17,14 +17,7 @@ import pytest
 import torch
 from PIL import Image
 
-from dml.cli import (
-    evaluate_command,
-    network_commands,
-    prepare_command,
-    report_command,
-    runs_command,
-    train_command,
-)
+from dml.cli import program
 from dml.config.check import check
 from dml.config.schema import Config
 from tests.conftest import TINY, compose_config, run_config, without_pictures
@@ -36,18 +29,8 @@ CONCEPTS = sorted((ROOT / "docs" / "concepts").glob("*.md"))
 RUN = "outputs/single/digits-traditional-mfcwms-plain-small_cnn/seed0-12345678"
 BLOCK = re.compile(r"(?:<!-- (needs [^>]*|slow) -->\n)?```(sh|python)\n(.*?)```", re.S)
 FILE = re.compile(r"^`(my_\S+)`:\n\n```\w+\n(.*?)```", re.M | re.S)
-COMMANDS = {
-    "train.py": train_command.main,
-    "evaluate.py": evaluate_command.main,
-    "embed.py": network_commands.embed,
-    "search.py": network_commands.search,
-    "export.py": network_commands.export,
-    "scripts/runs.py": runs_command.main,
-    "scripts/report.py": report_command.main,
-    "scripts/prepare_data.py": prepare_command.main,
-}
 SETUP = ("git", "cd", "make", "source", "pip", "wandb", "tensorboard")  # installation, services
-SEPARATE = ("scripts/plan.py",)  # has tests of its own
+SEPARATE = ("plan",)  # has tests of its own
 
 
 def blocks(page: Path) -> Iterator[tuple[str, str, str]]:
@@ -60,14 +43,17 @@ def blocks(page: Path) -> Iterator[tuple[str, str, str]]:
 
 
 def commands(code: str) -> Iterator[list[str]]:
-    """Yields the words of each line after `python`; those of set-up commands are left out."""
+    """Yields the words of each line after `dml`; those of set-up commands are left out."""
     for line in code.replace("\\\n", " ").splitlines():
         words = shlex.split(line.replace("<run folder>", RUN))
-        if words[0] in ("torchrun", "srun"):
-            words = ["python", *words[words.index("train.py") :]]
+        if "train.py" in words:
+            words = ["dml", "train", *words[words.index("train.py") + 1 :]]
         if words[0] in SETUP:
             continue
-        assert words[0] == "python", line
+        if words[0] == "python":
+            assert (ROOT / words[1]).is_file(), line  # a script, which has tests of its own
+            continue
+        assert words[0] == "dml", line
         yield words[1:]
 
 
@@ -123,10 +109,10 @@ def test_a_guide_runs_as_written(page, workplace, monkeypatch, capsys):
         for words in commands(code):
             if words[0] in SEPARATE:
                 continue
-            more = smaller(words[1:]) if words[0] == "train.py" else words[1:]
-            monkeypatch.setattr("sys.argv", [words[0], *more])
+            more = smaller(words[1:]) if words[0] == "train" else words[1:]
+            monkeypatch.setattr("sys.argv", ["dml", words[0], *more])
             try:
-                status = COMMANDS[words[0]]()
+                status = program.main()
             except SystemExit as end:
                 status = end.code
             assert not status, f"{words}: {capsys.readouterr().err}"
@@ -139,11 +125,11 @@ def composed_commands() -> Iterator[tuple[str, list[str]]]:
             if language != "sh" or not (reason or page in CONCEPTS):
                 continue
             for words in commands(code):
-                if words[0] == "train.py" and "experiment=" not in " ".join(words):
+                if words[0] == "train" and "experiment=" not in " ".join(words):
                     options = [word for word in words[1:] if "=" in word and word[:5] != "hydra"]
                     yield page.stem, [_first_value(word) for word in options]
                 else:
-                    assert (ROOT / words[0]).is_file(), words
+                    assert words[0] in program.COMMANDS, words
 
 
 def _first_value(word: str) -> str:

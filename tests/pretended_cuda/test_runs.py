@@ -1,4 +1,4 @@
-"""Runs on the pretended device: each protocol, continued and moved runs, `evaluate.py`."""
+"""Runs on the pretended device: each protocol, continued and moved runs, `dml evaluate`."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def test_files_state_their_hours_and_a_command_that_parses(name):
     lines = (CONFIGS / "experiment" / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
     hours = load_experiment(name).gpu_hours
     if hours is not None:
-        assert f"# About {hours:g} GPU hours (estimate; see scripts/plan.py)." in lines
+        assert f"# About {hours:g} GPU hours (estimate; see dml plan)." in lines
     if lines[2].startswith("# python"):
         words = shlex.split(lines[2].removeprefix("# python train.py "))
         OverridesParser.create().parse_overrides(words)
@@ -116,7 +116,7 @@ def test_stored_cells_are_those_that_are_composed(tmp_path, monkeypatch):
 def test_an_experiment_of_a_script_is_not_trained(command_line):
     status, _, err = command_line("experiment=pfml_figure2")
     assert status == 2
-    assert "python scripts/show_field.py" in err
+    assert "python -m scripts.studies.show_field" in err
 
 
 def test_an_unknown_experiment():

@@ -5,10 +5,10 @@ import os
 import pandas as pd
 import pytest
 
-from dml.cli.report_command import main
 from dml.results.catalog import list_cells
 from dml.results.frame import estimate, make_frame, read_runs, write_runs
 from dml.runs.folder.stored_run import read_run
+from tests.commands import report
 from tests.results.made_runs import write_run
 
 VALUES = [0.2205, 0.2215, 0.2210]
@@ -33,7 +33,7 @@ def test_a_sent_run_stands_beside_the_papers_numbers(sent, tmp_path):
     assert concatenated.values == pytest.approx([100 * value for value in VALUES])
     assert str(tmp_path) not in sent.read_text(), "paths of the sender's machine"
     words = ["--runs", str(tmp_path / "none"), "--no-figures", "--results", str(sent)]
-    assert main(["mft_table1", *words]) == 0
+    assert report(["mft_table1", *words]) == 0
     reports = tmp_path / "none" / "reports"
     assert (reports / "mft_table1_runs.csv").read_text() == sent.read_text()
     shown = pd.read_csv(reports / "mft_table1.csv")
@@ -53,7 +53,7 @@ def test_damaged_files_are_refused(sent, tmp_path, capsys, old, new, reason):
     os.remove(sent)
     if new is not None:
         sent.write_text(text.replace(old, new))
-    assert main(["mft_table1", "--results", str(sent), "--runs", str(tmp_path)]) == 1
+    assert report(["mft_table1", "--results", str(sent), "--runs", str(tmp_path)]) == 1
     error = capsys.readouterr().err
     assert error.startswith(f"error: {sent} cannot be read, ")
     assert reason in error
@@ -64,7 +64,7 @@ def test_values_of_the_environment_are_never_inserted(sent, tmp_path, monkeypatc
     monkeypatch.setenv("A_KEY", "a-secret")
     text = sent.read_text().replace('""name"": null', '""name"": ""${oc.env:A_KEY}""')
     sent.write_text(text.replace('""setting"": null', '""setting"": ""${oc.env:A_KEY}""'))
-    assert main(["mft_table1", "--results", str(sent), "--runs", str(tmp_path)]) == 0
+    assert report(["mft_table1", "--results", str(sent), "--runs", str(tmp_path)]) == 0
     files = [path.read_text() for path in (tmp_path / "reports").iterdir()]
     assert any("${oc.env:A_KEY}" in text for text in files)
     assert all("a-secret" not in text for text in files)
@@ -82,7 +82,7 @@ def test_formulas_and_escapes_of_a_sent_run_are_text(sent, tmp_path, capsys):
     assert str(read.folder) == "=a/b/c"
     assert read.content["name"] == name
     words = ["--runs", str(tmp_path / "none"), "--no-figures", "--results", str(sent)]
-    assert main(["mft_table1", *words]) == 0
+    assert report(["mft_table1", *words]) == 0
     printed = capsys.readouterr()
     assert "\x1b]" not in printed.out + printed.err
     reports = tmp_path / "none" / "reports"

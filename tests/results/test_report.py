@@ -111,7 +111,7 @@ def test_unfinished_runs_are_one_line_at_the_end(composed, tmp_path):
         if seed:
             (folder / "summary.json").unlink()
     report = build_report(load_experiment("single"), (), tmp_path)
-    assert [*list_parts(report)][-1] == "not finished: 2 runs; python scripts/runs.py lists them"
+    assert [*list_parts(report)][-1] == "not finished: 2 runs; dml runs lists them"
 
 
 def test_networks_before_training_are_baselines_of_every_table(composed, tmp_path):

@@ -1,13 +1,13 @@
-"""scripts/report.py on trained runs, and its messages about mistakes."""
+"""dml report on trained runs, and its messages about mistakes."""
 
 from __future__ import annotations
 
 import re
 
 import pytest
+from scripts.report import main
 
 from dml.results import catalog
-from scripts.report import main
 
 
 @pytest.fixture

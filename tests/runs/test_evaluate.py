@@ -3,9 +3,9 @@ import json
 import numpy as np
 import pytest
 
-from dml.cli import command
 from dml.core.errors import UserError
 from dml.runs.build import Builder
+from tests.commands import evaluate
 
 
 @pytest.mark.parametrize(
@@ -77,14 +77,10 @@ def test_queries_that_are_in_the_gallery_get_a_note(evaluated, tmp_path, capsys)
     assert "note" not in capsys.readouterr().out
 
 
-def test_the_command(monkeypatch, capfd, tmp_path):
-    from dml.cli.evaluate_command import evaluate
-
-    monkeypatch.setattr("sys.argv", ["evaluate.py", "run=nowhere", f"outputs={tmp_path}"])
-    assert command(evaluate, "evaluate") == 2
+def test_the_command(capfd, tmp_path):
+    assert evaluate(["run=nowhere", f"outputs={tmp_path}"]) == 2
     assert capfd.readouterr().err.startswith("error: run: nowhere is not a run folder")
-    monkeypatch.setattr("sys.argv", ["evaluate.py", "save=float8", "embedings=x"])
-    assert command(evaluate, "evaluate") == 2
+    assert evaluate(["save=float8", "embedings=x"]) == 2
     err = capfd.readouterr().err
     assert "did you mean 'embeddings'?" in err
     assert "did you mean 'float32'?" in err

@@ -13,10 +13,10 @@ import pytest
 import torch
 
 import dml
-from dml.cli.network_commands import export as export_command
 from dml.core import replaced_folder
 from dml.core.errors import UserError
 from dml.runs.load import write_export
+from tests.commands import export as export_command
 from tests.forked import context
 from tests.killed_process import KILLED, die_at
 

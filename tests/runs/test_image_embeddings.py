@@ -46,7 +46,7 @@ def test_equal_to_evaluate(run_tiny, evaluated):
 @pytest.mark.parametrize("views", [0, 3])
 @pytest.mark.promise(
     "guides/use_your_network.md",
-    "`embed.py` is interrupted: the same command continues, and the file is the same, bit for bit",
+    "`dml embed` is interrupted: the same command continues, and the file is the same, bit for bit",
 )
 def test_an_interrupted_call_continues(net, photos, tmp_path, monkeypatch, views):
     expected, passed = dml.embed(net, photos, batch_size=5, views=views), []

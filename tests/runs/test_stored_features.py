@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import dml
-from dml.cli import CONFIGS
 from dml.core.errors import ConfigError, UserError
+from dml.core.installation import CONFIGS
 from dml.data.features import FeatureDataset, read_features
 from dml.data.protocol import create_jobs
 from tests.conftest import run_config

@@ -3,9 +3,11 @@
 import re
 from pathlib import Path
 
-import check_fidelity
 import numpy as np
 import yaml
+
+from scripts import check_fidelity
+from scripts.fidelity import table as fidelity
 
 ROOT = Path(__file__).parents[2]
 COMPARISONS = yaml.safe_load((ROOT / "scripts/fidelity/comparisons.yaml").read_text())
@@ -13,7 +15,7 @@ COMPARISONS = yaml.safe_load((ROOT / "scripts/fidelity/comparisons.yaml").read_t
 
 def test_differences_are_relative_to_the_largest_entry_and_mirrored_arrays_are_equal():
     theirs = {"row/a": np.array([[1.0, 2.0, -4.0]]), "other/a": np.ones(2)}
-    compare = check_fidelity.largest_difference
+    compare = fidelity.largest_difference
     assert compare("row", {"row/a": theirs["row/a"].T}, theirs) == 0
     assert compare("row", {"row/a": np.array([[1.0, 2.5, -4.0]])}, theirs) == 0.125
     assert compare("row", {"row/a": np.full((1, 3), np.nan)}, theirs) == np.inf
@@ -25,7 +27,7 @@ def test_a_folder_without_clones_leaves_the_page_alone(tmp_path, monkeypatch, ca
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- comparisons -->\nthe table\n<!-- end of comparisons -->\nafter\n")
     before = page.read_bytes()
-    monkeypatch.setattr(check_fidelity, "PAGE", page)
+    monkeypatch.setattr(fidelity, "PAGE", page)
     assert check_fidelity.main([str(tmp_path)]) == 1
     assert page.read_bytes() == before
     said = capsys.readouterr().out
@@ -45,10 +47,10 @@ def test_repositories_that_are_not_there_are_rows_that_say_so(tmp_path, monkeypa
     def revision_of_the_clone(folder, *words):
         return first["revision"] if folder == clone else ""
 
-    monkeypatch.setattr(check_fidelity, "PAGE", page)
-    monkeypatch.setattr(check_fidelity, "git", revision_of_the_clone)
-    monkeypatch.setattr(check_fidelity, "compare", lambda *more: ({}, {}))
-    monkeypatch.setattr(check_fidelity, "largest_difference", lambda *more: 0.0)
+    monkeypatch.setattr(fidelity, "PAGE", page)
+    monkeypatch.setattr(fidelity, "git", revision_of_the_clone)
+    monkeypatch.setattr(fidelity, "compare", lambda *more: ({}, {}))
+    monkeypatch.setattr(fidelity, "largest_difference", lambda *more: 0.0)
     for key in ("python", "packages"):
         (tmp_path / first.get(key, "")).mkdir(parents=True, exist_ok=True)
     assert check_fidelity.main([str(tmp_path)]) == 0

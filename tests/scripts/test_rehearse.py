@@ -2,8 +2,9 @@
 
 from dml.core.errors import UserError
 from dml.results.catalog import list_cells
-from scripts import rehearse as rehearsal
-from scripts.rehearse import rehearse, select_cells
+from scripts import rehearse as command
+from scripts.docs import rehearsal
+from scripts.docs.rehearsal import rehearse, select_cells
 
 SMALL = (
     *("data=digits", "device=cpu", "backbone.width=4", "data.eval_batch_size=1000"),
@@ -36,7 +37,7 @@ def test_what_fails_is_reported_in_a_line(tmp_path, monkeypatch):
 
 def test_experiments_are_checked_before_the_first_trains(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(rehearsal, "rehearse", None)  # a call would raise
-    assert rehearsal.main(["mft_table2", "mft_tabl3", "nope", f"--outputs={tmp_path}"]) == 2
+    assert command.main(["mft_table2", "mft_tabl3", "nope", f"--outputs={tmp_path}"]) == 2
     err = capsys.readouterr().err
     assert "no 'mft_tabl3'; did you mean 'mft_table" in err
     assert "no 'nope'" in err

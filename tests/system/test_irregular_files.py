@@ -12,15 +12,10 @@ import pytest
 from PIL import Image
 
 import dml
-from dml.cli import command
-from dml.cli.evaluate_command import evaluate
-from dml.cli.network_commands import embed, export, search
-from dml.cli.report_command import main as report
-from dml.cli.runs_command import main as runs
-from dml.cli.train_command import resume, train
 from dml.core.errors import UserError
 from dml.core.regular_files import open_regular, read_regular
 from dml.runs.folder.stored_run import read_run
+from tests.commands import embed, evaluate, export, report, runs, search, train
 from tests.conftest import TINY, compose_config, run_config, without_pictures
 
 
@@ -70,14 +65,6 @@ def _no_waiting():
     signal.signal(signal.SIGALRM, before)
 
 
-def hydra(job, name):
-    def run(words):
-        sys.argv = [f"{name}.py", *words]
-        return command(job, name, resume if name == "train" else None)
-
-    return run
-
-
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
     place, here = tmp_path_factory.mktemp("prepared"), Path.cwd()
@@ -124,16 +111,16 @@ DOORS = {
     "embeddings": (search, "photos.npz 0 -k 1", "photos.npz"),
     "Parquet": (search, "photos.parquet 0 -k 1", "photos.parquet"),
     "a query": (search, "photos.npz new.png -k 1", "new.png"),
-    "scored embeddings": (hydra(evaluate, "evaluate"), "embeddings=scored.npz", "scored.npz"),
-    "config of an evaluation": (hydra(evaluate, "evaluate"), "run=run", "run/config.yaml"),
+    "scored embeddings": (evaluate, "embeddings=scored.npz", "scored.npz"),
+    "config of an evaluation": (evaluate, "run=run", "run/config.yaml"),
     "config of an exported run": (export, "run other", "run/config.yaml"),
     "summary of an exported run": (export, "run other", "run/summary.json"),
     "a table to train on": (
-        *(hydra(train, "train"), "data=folder data.root=list.csv outputs=made device=cpu"),
+        *(train, "data=folder data.root=list.csv outputs=made device=cpu"),
         "list.csv",
     ),
-    "a resumed run": (hydra(train, "train"), "resume=run", "run/config.yaml"),
-    "features": (hydra(train, "train"), f"{FEATURES} data.root=f.npz", "f.npz"),
+    "a resumed run": (train, "resume=run", "run/config.yaml"),
+    "features": (train, f"{FEATURES} data.root=f.npz", "f.npz"),
     "results of others": (
         *(report, "single --runs outputs --no-figures --results results.csv"),
         "results.csv",
@@ -210,7 +197,7 @@ def test_a_run_that_continues(place, name, kind):
 
 
 def test_what_a_shell_passes_is_read(place, capfd):
-    """`embed.py run /dev/stdin x.npz` and `embed.py run <(ls photos/*.png) x.npz`."""
+    """`dml embed run /dev/stdin x.npz` and `dml embed run <(ls photos/*.png) x.npz`."""
     read, write = os.pipe()
     os.write(write, b"photos/0.png\nphotos/2.png\n")
     os.close(write)

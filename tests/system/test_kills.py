@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from dml.cli.train_command import main
+from dml.cli.program import main
 from tests.conftest import TINY
 from tests.forked import context
 
@@ -33,7 +33,7 @@ def train(words, folder):
     def become():
         os.setsid()
         os.chdir(folder)
-        sys.argv = ["train.py", *words]
+        sys.argv = ["dml", "train", *words]
         os._exit(main())
 
     process = context().Process(target=become)

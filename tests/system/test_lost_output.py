@@ -8,17 +8,23 @@ from pathlib import Path
 
 import pytest
 
+from dml.cli.program import COMMANDS
+
 ROOT = Path(__file__).resolve().parents[2]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
-@pytest.mark.parametrize("command", ["scripts/runs.py --runs=.", "train.py --help"])
+VERBS = ["", *(f"{name} --help" for name in COMMANDS), "runs --runs=.", "plan mft_table12"]
+
+
+@pytest.mark.parametrize("command", VERBS)
 def test_a_closed_pipe_and_a_full_disk_end_in_at_most_one_line(tmp_path, command):
-    words = shlex.split(f"{sys.executable} {ROOT}/{command}")
+    words = [sys.executable, "-m", "dml", *command.split()]
     read, write = os.pipe()
     os.close(read)
     for output, count in ((write, 0), (os.open("/dev/full", os.O_WRONLY), 1)):
         pipes = {"stdout": output, "stderr": subprocess.PIPE}
-        done = subprocess.run(words, cwd=tmp_path, text=True, check=False, **pipes)
+        done = subprocess.run(words, cwd=tmp_path, env=ENVIRONMENT, text=True, check=False, **pipes)
         os.close(output)
         lines = done.stderr.splitlines()
         assert len(lines) == count
@@ -29,16 +35,18 @@ def test_a_closed_pipe_and_a_full_disk_end_in_at_most_one_line(tmp_path, command
 @pytest.mark.parametrize(
     ("command", "status"),
     [
-        ("scripts/runs.py --runs=.", 0),
-        ("scripts/plan.py mft_table12", 0),
-        ("train.py --cfg job", 0),
-        ("train.py loss=mfcwm", 2),
-        ("search.py absent.npz 0", 1),
+        ("runs --runs=.", 0),
+        ("plan mft_table12", 0),
+        ("train --cfg job", 0),
+        ("train loss=mfcwm", 2),
+        ("search absent.npz 0", 1),
     ],
 )
 def test_closed_streams(tmp_path, command, status, closed):
     streams = " ".join(f"{number}>&-" for number in closed)
-    line = f"{shlex.quote(sys.executable)} {ROOT}/{command} {streams}"
-    done = subprocess.run(["sh", "-c", line], cwd=tmp_path, capture_output=True, check=False)
+    line = f"{shlex.quote(sys.executable)} -m dml {command} {streams}"
+    done = subprocess.run(
+        ["sh", "-c", line], cwd=tmp_path, env=ENVIRONMENT, capture_output=True, check=False
+    )
     assert done.returncode == status, done.stderr
     assert b"Traceback" not in done.stderr

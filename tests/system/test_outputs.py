@@ -12,23 +12,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from dml.cli import command
-from dml.cli.evaluate_command import evaluate
-from dml.cli.network_commands import embed, export, search
-from dml.cli.report_command import main as report
-from dml.cli.runs_command import main as runs
+from tests.commands import embed, evaluate, export, report, runs, search
 from tests.conftest import TINY, compose_config, run_config, without_pictures
 from tests.forked import context
 
-sys.path.append(str(Path(__file__).parents[2] / "scripts"))  # their `environment`
-from scripts import check_loss, draw_concepts, show_field, show_proxies
-
-
-def evaluate_words(words):
-    """Runs `evaluate.py` in this process."""
-    sys.argv = ["evaluate.py", *words]
-    return command(evaluate, "evaluate")
-
+sys.path.append(str(Path(__file__).parents[2] / "scripts"))  # their `clone`
+from scripts import check_loss, draw_concepts
+from scripts.studies import show_field, show_proxies
 
 RUN, FILE = "run=run device=cpu", "embeddings=scored.npz device=cpu"
 # name → command, words, the output that the words name, files that it writes
@@ -37,9 +27,9 @@ COMMANDS = {
     "embed to parquet": (embed, "run photos OUT", "x.parquet"),
     "search": (search, "photos.npz photos/1.png -k 1 --picture OUT", "x.png"),
     "export": (export, "run OUT", "net"),
-    "evaluate a file": (evaluate_words, FILE, "scored.evaluation.json"),
-    "evaluate a run": (evaluate_words, RUN, "run/evaluation.json"),
-    "embeddings of a run": (evaluate_words, f"{RUN} save=float32", "run/embeddings.npz"),
+    "evaluate a file": (evaluate, FILE, "scored.evaluation.json"),
+    "evaluate a run": (evaluate, RUN, "run/evaluation.json"),
+    "embeddings of a run": (evaluate, f"{RUN} save=float32", "run/embeddings.npz"),
     "report page": (report, "single --runs outputs --no-figures --out out", "out/single.html"),
     "report text": (report, "single --runs outputs --no-figures --out out", "out/single.md"),
     "report table": (report, "single --runs outputs --no-figures --out out", "out/single.csv"),

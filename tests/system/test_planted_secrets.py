@@ -8,7 +8,6 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from dml.cli.report_command import main as report
 from dml.config.identity import digest
 from dml.core.exit_status import ExitStatus
 from dml.results.frame import write_runs
@@ -17,6 +16,7 @@ from dml.runs.folder.stored_run import read_run
 from dml.tracking import Tracker
 from dml.tracking.tracker import RunInfo
 from dml.tracking.weights_and_biases import WandbTracker
+from tests.commands import report
 from tests.conftest import compose_config
 from tests.core.secret_forms import SECRET, WORDS
 from tests.system.conftest import DIGITS

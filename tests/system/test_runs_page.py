@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from dml.cli import runs_command
+from dml.cli.program import main
+from dml.cli.runs_command import ACTIONS
 from dml.results.frame import load_frame, one_per_run
 from tests.stored_runs import write_stored_run
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "runs.md").read_text(encoding="utf-8")
-COMMANDS = [shlex.split(line) for line in re.findall(r"^\$ python (.*)$", PAGE, re.M)]
-LISTS = [words[1:] for words in COMMANDS if words[0] == "scripts/runs.py"]
+COMMANDS = [shlex.split(line) for line in re.findall(r"^\$ dml (.*)$", PAGE, re.M)]
+LISTS = [words[1:] for words in COMMANDS if words[0] == "runs"]
 ID = re.compile(r"[0-9a-f]{8}")
 
 
@@ -33,7 +34,7 @@ def outputs(tmp_path, monkeypatch):
 def test_lists(outputs, capsys, words):
     runs = one_per_run(load_frame(outputs))
     ids = dict(zip(filter(ID.fullmatch, words), runs.id, strict=False))
-    assert runs_command.main([ids.get(word, word) for word in words]) == 0
+    assert main(["runs", *(ids.get(word, word) for word in words)]) == 0
     shown = capsys.readouterr()
     assert shown.err == ""
     assert "none of" not in shown.out
@@ -41,4 +42,4 @@ def test_lists(outputs, capsys, words):
 
 
 def test_all_actions_are_shown():
-    assert {words[0] for words in LISTS if words} >= set(runs_command.ACTIONS) - {"list"}
+    assert {words[0] for words in LISTS if words} >= set(ACTIONS) - {"list"}

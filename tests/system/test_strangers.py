@@ -22,11 +22,11 @@ import yaml
 from PIL import Image
 
 import dml
-from dml.cli.network_commands import embed, export, search
 from dml.config.plain_yaml import read_plain_yaml
 from dml.core.errors import ConfigError, UserError
 from dml.runs.experiment import resume
 from dml.runs.folder.run_folder import load_cfg, load_config
+from tests.commands import embed, export, search
 
 EVIL = """
 import pathlib

@@ -14,7 +14,8 @@ from hydra.core.plugins import Plugins
 from hydra.core.utils import JobReturn
 from hydra.plugins.sweeper import Sweeper
 
-from dml.cli import command, hydra_command
+from dml.cli import hydra_command
+from dml.cli.error_lines import report_errors
 from dml.core.errors import UserError
 from dml.core.launcher import sweep_name
 from tests.conftest import TINY
@@ -116,8 +117,9 @@ def test_failures_and_values_of_other_processes_are_listed(
 
     values = []
     words = ["-m", f"hydra.sweep.dir={tmp_path}", "optim.lr=0.1", "seed=0,1,2"]
-    monkeypatch.setattr("sys.argv", ["train.py", *words])
-    assert command(job, "train", conclude=values.extend) == 1
+    monkeypatch.setattr("sys.argv", ["train.py"])
+    run = report_errors(hydra_command.run_command)
+    assert run(words, job, "train", describe=str, conclude=values.extend) == 1
     assert values == ["seed=1"]  # the name of a run among parallel ones
     assert len(started) == 3
     _, err = capfd.readouterr()

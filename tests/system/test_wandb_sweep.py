@@ -3,10 +3,10 @@
 import pytest
 import yaml
 
-from dml.cli import CONFIGS
 from dml.config.check import check
 from dml.config.schema import Config
 from dml.config.search_space import merge_spaces
+from dml.core.installation import CONFIGS
 
 
 @pytest.fixture

@@ -76,7 +76,7 @@ def test_training_from_another_folder(installation):
     assert [Path(one).is_relative_to(installation.environment) for one in places] == [True] * 2
 
     own_class = "tracking._target_=own_tracker.Own"
-    done = installation.run("dml-train", "data=digits", *TINY, own_class)
+    done = installation.run("dml", "train", "data=digits", *TINY, own_class)
     assert done.returncode == 0, done.stderr
     (summary,) = installation.folder.glob("outputs/single/*/*/summary.json")
     assert json.loads(summary.read_text())["git_revision"].startswith("version 0.")
@@ -84,21 +84,22 @@ def test_training_from_another_folder(installation):
 
 def test_every_other_command(installation):
     run = installation.run
-    assert run("dml-train", "data=digits", *TINY).returncode == 0
+    assert run("dml", "train", "data=digits", *TINY).returncode == 0
     (folder,) = installation.folder.glob("outputs/single/*/*/")
     for command, *words in (
-        ("dml-runs",),
-        ("dml-evaluate", f"run={folder}"),
-        ("dml-report", "single", "--no-figures"),
-        ("dml-prepare", "digits"),
+        ("runs",),
+        ("evaluate", f"run={folder}"),
+        ("report", "single", "--no-figures"),
+        ("prepare", "digits"),
+        ("plan", "mft_table12"),
     ):
-        done = run(command, *words)
+        done = run("dml", command, *words)
         assert done.returncode == 0, done.stderr
     assert (folder / "evaluation.json").is_file()
     assert (installation.folder / "outputs" / "reports" / "single.html").is_file()
 
-    absent = run("dml-train", "data=cub")
+    absent = run("dml", "train", "data=cub")
     assert absent.returncode == 1
-    assert absent.stderr.endswith("; run: dml-prepare cub\n")
-    assert "  dml-train loss=mfcont data=cub  " in run("dml-train", "--help").stdout
-    assert ": dml-report mft_table1" in run("dml-report", "--help").stdout
+    assert absent.stderr.endswith("; run: dml prepare cub\n")
+    assert "  dml train loss=mfcont data=cub  " in run("dml", "train", "--help").stdout
+    assert ": dml report mft_table1" in run("dml", "report", "--help").stdout

@@ -7,7 +7,8 @@ import math
 import pytest
 
 from dml.results.catalog import list_cells
-from scripts.plan import estimate_hours, estimate_training_hours, hours_left, main, plan_frame
+from dml.results.plan import estimate_hours, estimate_training_hours, hours_left, plan_frame
+from tests.commands import plan as plan_command
 
 
 def test_hours_by_hand(composed):
@@ -70,7 +71,7 @@ def test_a_sum_with_an_unknown_part_is_unknown():
     ],
 )
 def test_wrong_options_are_a_line_each(words, messages, capsys):
-    assert main(["mft_table12", *words]) == 2
+    assert plan_command(["mft_table12", *words]) == 2
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == len(messages)
     for line, message in zip(lines, messages, strict=True):

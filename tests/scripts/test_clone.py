@@ -6,7 +6,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-COMMANDS = ["train.py", "evaluate.py", *(f"scripts/{p.name}" for p in ROOT.glob("scripts/*.py"))]
+COMMANDS = [
+    "train.py",
+    "dml/__main__.py",
+    *(f"scripts/{p.name}" for p in ROOT.glob("scripts/*.py")),
+]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

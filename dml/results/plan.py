@@ -1,48 +1,22 @@
-"""Cost and progress of experiments: python scripts/plan.py mft_table1
+"""Cost and progress of experiments: trainings, hours and disk space of each run.
 
-    python scripts/plan.py all                                   every experiment, a line each
-    python scripts/plan.py mft_table1                            every run of one, with its command
-    python scripts/plan.py mft_table1 data=cub search.trials=10  a part of it, on a smaller budget
-
-Trainings include the folds and trials of searches. Hours of finished runs are measured, and those
-that are left are estimated at their pace. Estimated hours show only whether a table takes hours or
-months: the number of images to train on over the images per second that a network is assumed to
-train on one data-center GPU (A100 or newer, TF32, decoding fast enough), or on one CPU core with
-device=cpu. Without TF32 a GPU is half as fast. An image of an evaluation costs a third of one in
-training. Training that may stop early is assumed to last for five times its patience. Methods that
-pass images through the network twice or more count as often. The estimate is unknown for a network
-without a known speed, and for a dataset whose reader does not say how many images it trains on.
+Estimated hours show only whether a table takes hours or months: the number of images to train on
+over the images per second that a network is assumed to train on one data-center GPU, or on one CPU
+core with `device=cpu`.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
-import environment  # noqa: F401
 import pandas as pd
-from hydra.errors import HydraException
-from omegaconf.errors import OmegaConfBaseException
 
-from dml.cli.error_lines import report_errors
-from dml.cli.parser import make_parser
-from dml.config.command_line import refuse_repeated
-from dml.config.explain import explain
 from dml.core.atomic_io import read_json
-from dml.core.errors import ConfigError, first_line
 from dml.core.option_values import SPLITS
-from dml.results.catalog import Cell, experiment_ids, list_cells
-from dml.results.tables import Column, Table, terminal_table
-from dml.runs.console import console
-
-BUDGET = ("protocol.repeats", "protocol.epochs", "protocol.steps_per_epoch", "search.trials")
-COLUMNS = (
-    *("experiment", "cells", "done", "trainings", "GB on disk"),
-    *("hours (estimated)", "measured", "left"),
-)
+from dml.results.catalog import Cell, list_cells
 
 NETWORKS: dict[str, tuple[float | None, float | None, float | None]] = {
     # images per second in training on a GPU, and on one core; millions of parameters
@@ -59,47 +33,6 @@ UNKNOWN = (None, None, None)
 FLOAT32_SPEED = 0.5  # on a GPU, relative to TF32
 EVALUATION_COST = 1 / 3  # of an image, relative to training
 PATIENCES = 5  # that training is assumed to last for, where it may stop early
-
-
-@report_errors
-def main(argv: list[str] | None = None) -> int:
-    """Returns the exit status: 0 on success, 1 on a mistake in the command."""
-    parser = make_parser(__doc__)
-    parser.add_argument("experiment", help="an id, or all")
-    parser.add_argument("overrides", nargs="*", help="options of train.py")
-    parser.add_argument("--runs", default="outputs", help="folder of runs (default: outputs)")
-    options = parser.parse_intermixed_args(argv)
-    refuse_repeated([f"experiment={options.experiment}", *options.overrides])
-    ids = experiment_ids() if options.experiment == "all" else [options.experiment]
-    try:
-        plans = [plan_frame(one, options.overrides, options.runs) for one in ids]
-    except (HydraException, OmegaConfBaseException, ValueError) as error:
-        chosen = [] if options.experiment == "all" else [f"experiment={options.experiment}"]
-        raise ConfigError(
-            explain([*chosen, *options.overrides], "train") or [first_line(error)]
-        ) from error
-    if options.experiment != "all":
-        for cell in plans[0].itertuples():
-            reduced = [w for w in cell.overrides if w.partition("=")[0].lstrip("+") in BUDGET]
-            note = f"  [reduced: {' '.join(reduced)}]" if reduced else ""
-            print(f"{cell.status:8s} {cell.trainings:4d} trainings  {cell.command}{note}")
-    columns = zip(*(_texts(id, plan) for id, plan in zip(ids, plans, strict=True)), strict=True)
-    rows = [*columns]
-    if len(plans) > 1:
-        total = _texts("all", pd.concat(plans), sum(map(hours_left, plans)))
-        rows = [(*column, text) for column, text in zip(rows, total, strict=True)]
-    named = zip(COLUMNS, rows, strict=True)
-    shown = [Column(name, texts, right=name != COLUMNS[0]) for name, texts in named]
-    console.print(terminal_table(Table("", shown, below=int(len(plans) > 1)), console.width))
-    return 0
-
-
-def _texts(name: str, plan: pd.DataFrame, left: float | None = None) -> list[str]:
-    """Returns the cells of a line of the table."""
-    counts = (len(plan), (plan.status == "done").sum(), plan.trainings.sum())
-    disk, estimated = (plan[name].sum(skipna=False) for name in ("gigabytes", "estimated"))
-    costs = (disk, estimated, plan.measured.sum(), hours_left(plan) if left is None else left)
-    return [name, *map(str, counts), *("unknown" if c != c else f"{c:,.1f}" for c in costs)]
 
 
 def estimate_hours(cell: Cell) -> float | None:
@@ -194,7 +127,3 @@ def hours_left(plan: pd.DataFrame) -> float:
     expected = plan.estimated[done].sum(skipna=False)
     pace = plan.measured.sum() / expected if expected else 1.0
     return pace * plan.estimated[~done].sum(skipna=False)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

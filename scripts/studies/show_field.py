@@ -1,4 +1,4 @@
-"""Potential field of two classes in the plane: python scripts/show_field.py
+"""Potential field of two classes in the plane: python -m scripts.studies.show_field
 
 Draws Figure 2 of pfml: where charges of its own class attract a charge (blue) and charges of the
 other class repel it (red), for each class.
@@ -9,10 +9,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import environment  # noqa: F401
-
 from dml.cli.error_lines import report_errors
-from dml.cli.parser import make_parser
+from dml.cli.parser import Parser
 from dml.core.atomic_io import output_folder
 from dml.runs.figures.drawing import check_picture
 from scripts.studies.potential_plot import draw_field
@@ -21,13 +19,13 @@ from scripts.studies.potential_plot import draw_field
 @report_errors
 def main(argv: list[str] | None = None) -> int:
     """Returns the exit status, 0."""
-    parser = make_parser(__doc__)
+    parser = Parser(__doc__)
     parser.add_argument("--alpha", type=float, default=4.0, help="decay of the forces, above 0")
     parser.add_argument("--delta", type=float, default=0.2, help="radius without attraction")
     parser.add_argument("--seed", type=int, default=0, help="seed of the charges")
     parser.add_argument("--out", type=Path, default=Path("outputs/field.png"), help="PNG to write")
     parser.add_argument("--overwrite", action="store_true", help="replace any PNG")
-    options = parser.parse_args(argv)
+    options = parser.parse(argv)
     if not options.alpha > 0 or not options.delta > 0:
         parser.error("--alpha and --delta are above 0")
     check_picture(options.out, "--out", options.overwrite)

@@ -1,4 +1,4 @@
-"""Proxies of ccp among two-dimensional embeddings: python scripts/show_proxies.py digits
+"""Proxies of ccp among two-dimensional embeddings: python -m scripts.studies.show_proxies digits
 
 Draws Figure 2 of ccp: the converged proxies of each stage (squares), which cover their class better
 from stage to stage, and the next ones (circles). --samples trains with the picked images in place
@@ -12,23 +12,15 @@ import argparse
 import sys
 from pathlib import Path
 
-import environment  # noqa: F401
-
 from dml.cli.error_lines import report_errors
-from dml.cli.parser import make_parser
-from dml.config.check import check
-from dml.config.explain import compose_config
-from dml.config.schema import Config
+from dml.cli.parser import Parser
 from dml.core.atomic_io import output_folder
-from dml.runs.build import Builder
-from dml.runs.figures.drawing import check_picture
-from scripts.studies.mnist import read_mnist
 
 
 @report_errors
 def main(argv: list[str] | None = None) -> int:
     """Returns the exit status: 0 on success, 1 on a mistake in the command."""
-    parser = make_parser(__doc__)
+    parser = Parser(__doc__)
     parser.add_argument("data", choices=("digits", "glyphs", "mnist"))
     parser.add_argument("--root", default="data", help="folder of the dataset (default: data)")
     parser.add_argument("--classes", type=int, default=10, help="number of classes (default: 10)")
@@ -39,18 +31,25 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--overwrite", action="store_true", help="replace any PNG")
     parser.add_argument("overrides", nargs="*", help="options of train.py, such as optim.lr=1e-3")
-    options = parser.parse_intermixed_args(argv)
+    options = parser.parse(argv)
     path = _draw(options)
     print(f"picture  {path}")
     return 0
 
 
 def _draw(options: argparse.Namespace) -> Path:
+    # Imported late: --help need not load torch.
+    from dml.config.check import check
+    from dml.config.explain import compose_config
+    from dml.config.schema import Config
+    from dml.runs.build import Builder
+    from dml.runs.figures.drawing import check_picture
+    from scripts.studies.mnist import read_mnist
+    from scripts.studies.proxy_figure import OVERRIDES, SAMPLES, draw_proxy_figure
+
     path = options.out / f"{options.data}{'_samples' * options.samples}.png"
     check_picture(path, "--out", options.overwrite)
     output_folder(options.out)
-    from scripts.studies.proxy_figure import OVERRIDES, SAMPLES, draw_proxy_figure
-
     data = "digits" if options.data == "mnist" else options.data  # the same kind of images
     own = (f"data={data}", f"data.root={options.root}", f"method.stages={options.stages + 2}")
     own += SAMPLES * options.samples

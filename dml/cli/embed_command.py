@@ -1,0 +1,50 @@
+"""Command that embeds images: `dml embed`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dml.cli.parser import Parser
+from dml.cli.shared_options import (
+    add_model,
+    add_overwrite,
+    add_trust,
+    find_own_code,
+    positive,
+    refuse_empty,
+)
+from dml.core.plain_text import print_plain
+
+DESCRIPTION = "Embeds images. After an interruption the same command continues."
+NETWORK = "run folder, exported folder, or timm:<model>"
+IMAGES = "folder, CSV file path[,label], text file of paths, image, or data=cub"
+
+
+def parser() -> Parser:
+    """Returns the parser of the command."""
+    parser = Parser(DESCRIPTION, "embed")
+    add = parser.add_argument
+    add("network", help=NETWORK)
+    add("images", help=IMAGES)
+    add("output", help="<file>.npz or .parquet: embeddings, paths, labels and made_by")
+    add("--features", action="store_true", help="pooled features of the backbone")
+    add("--views", type=positive, default=0, metavar="N", help="also embed N augmentations of each")
+    add("--float16", dest="dtype", action="store_const", const="float16", default="float32")
+    add("--batch-size", type=positive, help="default: by device and size of the images")
+    add_overwrite(parser, "of the same network and images")
+    add("options", nargs="*", help="of a network of timm or a dataset: backbone.input_size=64")
+    add_model(parser)
+    add_trust(parser, "the network")
+    return parser
+
+
+def main(words: Sequence[str]) -> int:
+    """Runs the command and returns its exit status."""
+    options = vars(parser().parse(words))
+    refuse_empty(options)
+    find_own_code(options["trust"])
+    from dml.runs.image_embeddings import embed  # imported late: --help need not load torch
+
+    images, width = embed(**options).embeddings.shape
+    print_plain(f"{options['output']}  {images:,} images, {width} dimensions")
+    return 0

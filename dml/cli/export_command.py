@@ -1,0 +1,43 @@
+"""Command that exports the network of a run: `dml export`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dml.cli.parser import Parser
+from dml.cli.shared_options import add_model, add_trust, find_own_code, refuse_empty
+from dml.core.plain_text import print_plain
+
+DESCRIPTION = """\
+Exports the network of a run, with a model card whose license is yours to fill in.
+
+The folder is read by dml.load, and by the commands that take a network.
+"""
+
+
+def parser() -> Parser:
+    """Returns the parser of the command."""
+    parser = Parser(DESCRIPTION, "export")
+    parser.add_argument("run_folder", metavar="run", help="run folder")
+    parser.add_argument("folder", help="created if necessary; replaces an earlier export")
+    add_model(parser)
+    add_trust(parser, "the run")
+    parser.add_argument("--onnx", action="store_true", help="also write model.onnx")
+    return parser
+
+
+def main(words: Sequence[str]) -> int:
+    """Runs the command and returns its exit status."""
+    options = parser().parse(words)
+    refuse_empty(vars(options))
+    find_own_code(options.trust)
+    from dml.runs.load import write_export  # imported late: --help need not load torch
+
+    made = write_export(**vars(options))
+    advice = "fill in the license in README.md"
+    if made.card_kept:
+        advice = "README.md was edited and is kept; check that it describes this network"
+    print_plain(f"exported    {made.folder}: {advice}")
+    if made.difference is not None:
+        print_plain(f"model.onnx  differs from PyTorch by at most {made.difference:.0e}")
+    return 0

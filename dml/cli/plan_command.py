@@ -1,0 +1,129 @@
+"""Command that estimates the cost of experiments: `dml plan`."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from dml.cli.parser import Parser
+from dml.core.installation import shell_command
+
+if TYPE_CHECKING:  # otherwise imported late: --help need not load it
+    import pandas as pd
+
+DESCRIPTION = """\
+Cost and progress of experiments.
+
+  {plan} all                                   every experiment, a line each
+  {plan} mft_table1                            every run of one, with its command
+  {plan} mft_table1 data=cub search.trials=10  a part of it, on a smaller budget
+
+Trainings include the folds and trials of searches. Hours of finished runs are measured, and those
+that are left are estimated at their pace. Estimated hours show only whether a table takes hours or
+months: the number of images to train on over the images per second that a network is assumed to
+train on one data-center GPU (A100 or newer, TF32, decoding fast enough), or on one CPU core with
+device=cpu. Without TF32 a GPU is half as fast. An image of an evaluation costs a third of one in
+training. Training that may stop early is assumed to last for five times its patience. Methods that
+pass images through the network twice or more count as often. The estimate is unknown for a network
+without a known speed, and for a dataset whose reader does not say how many images it trains on.
+"""
+BUDGET = ("protocol.repeats", "protocol.epochs", "protocol.steps_per_epoch", "search.trials")
+COLUMNS = (
+    "experiment",
+    "cells",
+    "done",
+    "trainings",
+    "GB on disk",
+    "hours (estimated)",
+    "measured",
+    "left",
+)
+
+
+def parser() -> Parser:
+    """Returns the parser of the command."""
+    parser = Parser(DESCRIPTION.format(plan=shell_command("plan")), "plan")
+    parser.add_argument("experiment", help="an id, or all")
+    parser.add_argument("overrides", nargs="*", metavar="option=value", help="of dml train")
+    parser.add_argument("--runs", default="outputs", help="folder of runs (default: outputs)")
+    return parser
+
+
+def main(words: Sequence[str]) -> int:
+    """Runs the command and returns its exit status."""
+    options = parser().parse(words)
+    plans = _plan(options)
+    if options.experiment != "all":
+        _print_runs(plans[options.experiment])
+    _print_table(plans)
+    return 0
+
+
+def _plan(options: Namespace) -> dict[str, pd.DataFrame]:
+    """Returns the plan of each experiment by its id.
+
+    Raises:
+        ConfigError: wrong options, a line each.
+    """
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    from dml.config.command_line import refuse_repeated
+    from dml.config.explain import explain
+    from dml.core.errors import ConfigError, first_line
+    from dml.results.catalog import experiment_ids
+    from dml.results.plan import plan_frame
+
+    refuse_repeated([f"experiment={options.experiment}", *options.overrides])
+    ids = experiment_ids() if options.experiment == "all" else [options.experiment]
+    try:
+        return {id: plan_frame(id, options.overrides, options.runs) for id in ids}
+    except (HydraException, OmegaConfBaseException, ValueError) as error:
+        chosen = [] if options.experiment == "all" else [f"experiment={options.experiment}"]
+        problems = explain([*chosen, *options.overrides], "train")
+        raise ConfigError(problems or [first_line(error)]) from error
+
+
+def _print_runs(plan: pd.DataFrame) -> None:
+    """Prints the command of each run, with the budget that was changed."""
+    for cell in plan.itertuples():
+        reduced = [word for word in cell.overrides if _option(word) in BUDGET]
+        note = f"  [reduced: {' '.join(reduced)}]" if reduced else ""
+        print(f"{cell.status:8s} {cell.trainings:4d} trainings  {cell.command}{note}")
+
+
+def _option(word: str) -> str:
+    return word.partition("=")[0].lstrip("+")
+
+
+def _print_table(plans: dict[str, pd.DataFrame]) -> None:
+    """Prints a line for each experiment, and their sum if there are several."""
+    import pandas as pd
+
+    from dml.results.plan import hours_left
+    from dml.results.tables import Column, Table, terminal_table
+    from dml.runs.console import console
+
+    rows = [_texts(id, plan, hours_left(plan)) for id, plan in plans.items()]
+    if len(plans) > 1:
+        left = sum(hours_left(plan) for plan in plans.values())
+        rows.append(_texts("all", pd.concat(plans.values()), left))
+    columns = []
+    for name, texts in zip(COLUMNS, zip(*rows, strict=True), strict=True):
+        columns.append(Column(name, texts, right=name != COLUMNS[0]))
+    below = 1 if len(plans) > 1 else 0
+    console.print(terminal_table(Table("", columns, below=below), console.width))
+
+
+def _texts(name: str, plan: pd.DataFrame, left: float) -> list[str]:
+    """Returns the cells of a line of the table."""
+    counts = (len(plan), (plan.status == "done").sum(), plan.trainings.sum())
+    disk, estimated = (plan[name].sum(skipna=False) for name in ("gigabytes", "estimated"))
+    costs = (disk, estimated, plan.measured.sum(), left)
+    return [name, *map(str, counts), *map(_cost_text, costs)]
+
+
+def _cost_text(cost: float) -> str:
+    is_unknown = cost != cost  # NaN
+    return "unknown" if is_unknown else f"{cost:,.1f}"

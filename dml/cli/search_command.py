@@ -1,0 +1,53 @@
+"""Command that finds the nearest neighbors of images: `dml search`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from dml.cli.parser import Parser
+from dml.cli.shared_options import add_overwrite, add_trust, find_own_code, refuse_empty
+from dml.core.csv_cells import write_csv
+from dml.core.plain_text import print_plain, show_text
+
+DESCRIPTION = """\
+Finds the nearest neighbors of images in a file of embeddings.
+
+A query that is in the file is left out of its own neighbors; copies of it are marked.
+"""
+
+
+def parser() -> Parser:
+    """Returns the parser of the command."""
+    parser = Parser(DESCRIPTION, "search")
+    add = parser.add_argument
+    add("embeddings", help="<file>.npz or .parquet")
+    add("queries", nargs="+", metavar="query", help="image, or number of a row from 0")
+    add("-k", type=int, default=10, help="neighbors (default: 10)")
+    add("--index", action="store_true", help="of faiss, saved beside the file, not exact")
+    add("--picture", metavar="<file>.png", help="draw queries and neighbors")
+    add_trust(parser, "the network that made the file")
+    add("--csv", action="store_true", help="print CSV")
+    add_overwrite(parser, "of a search in the same file")
+    return parser
+
+
+def main(words: Sequence[str]) -> int:
+    """Runs the command and returns its exit status."""
+    options = vars(parser().parse(words))
+    as_csv = options.pop("csv")
+    refuse_empty(options)
+    find_own_code(options["trust"])
+    from dml.runs.image_embeddings import search  # imported late: --help need not load torch
+
+    neighbors = search(**options)
+    if options["picture"]:
+        print_plain(f"picture     {options['picture']}", file=sys.stderr)
+    if as_csv:
+        text = write_csv(neighbors)
+        # Programs get the paths as they are.
+        print(show_text(text) if sys.stdout.isatty() else text, end="")
+    else:
+        shown = neighbors.drop(columns="query_label").dropna(axis=1, how="all")
+        print_plain(shown.to_string(index=False, float_format="%.4f"))
+    return 0

@@ -1,0 +1,56 @@
+"""Options that several commands share: the model of a run, trust, and replaced outputs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import ArgumentParser, ArgumentTypeError
+from collections.abc import Mapping
+from typing import Any
+
+from dml.core.errors import ConfigError
+
+
+def add_overwrite(parser: ArgumentParser, ours: str) -> None:
+    """Adds `--overwrite`.
+
+    Args:
+        parser: of the command.
+        ours: which files are replaced without it, as in "of the same network".
+    """
+    text = f"replace any file (default: only one {ours})"
+    parser.add_argument("--overwrite", action="store_true", help=text)
+
+
+def add_model(parser: ArgumentParser) -> None:
+    """Adds `--repeat` and `--fold`, which choose one of several models of a run."""
+    for name in ("repeat", "fold"):
+        parser.add_argument(f"--{name}", type=int, help="of a run with several models, from 0")
+
+
+def add_trust(parser: ArgumentParser, named: str) -> None:
+    """Adds `--trust`; `named` is what the user trusts, as in "the run"."""
+    text = f"{named} may name any class or function"
+    parser.add_argument("--trust", action="store_true", help=text)
+
+
+def find_own_code(trust: bool) -> None:
+    """Lets a trusted folder name classes in files of the current folder, as in training."""
+    here = os.getcwd()
+    if trust and here not in sys.path:
+        sys.path.append(here)  # installed packages take precedence
+
+
+def refuse_empty(options: Mapping[str, Any]) -> None:
+    """Raises ConfigError for an empty text, which would be the current folder."""
+    for name, value in options.items():
+        texts = value if isinstance(value, list) else [value]
+        if "" in texts:
+            raise ConfigError([f"{name}: is empty; give it a name"])
+
+
+def positive(text: str) -> int:
+    """Returns a whole number above 0 that an option gives."""
+    if not (text.isascii() and text.isdecimal()) or int(text) < 1:
+        raise ArgumentTypeError(f"{text!r} is not a positive whole number")
+    return int(text)
