@@ -31,9 +31,9 @@ def evaluate(cfg: Any) -> tuple[None, None]:
 
         load_cfg(config.run, config.trust)
     elif config.embeddings is None:
-        from dml.data.sources import require_folder
+        from dml.cli.early_reading import read_early
 
-        require_folder(config.data.name, config.data.reader.get("root", config.data.root))
+        read_early(config)
     # What is wrong above is reported before torch is loaded, which takes seconds.
     from hydra.core.hydra_config import HydraConfig
 

@@ -43,13 +43,14 @@ def train(cfg: Any) -> tuple[float | None, tuple[Path, Path]]:
 
     notes = record_own_code(cfg)
     config, overrides = check(cfg, Config), typed_overrides()
-    from dml.data.sources import require_folder
+    from dml.cli.early_reading import read_early
     from dml.runs.folder.run_folder import RunFolder
 
     folder = RunFolder.of(cfg, config)
     begins = config.overwrite or not folder.summary.exists()
+    dataset = None
     if begins and config.tracking["_target_"] == "dml.tracking.Tracker":  # others may refuse first
-        require_folder(config.data.name, config.data.reader.get("root", config.data.root))
+        dataset = read_early(config)
     # What is wrong above is reported before torch is loaded, which takes seconds.
     from dml.runs.console import name_lines, print_line
     from dml.runs.experiment import run
@@ -58,7 +59,7 @@ def train(cfg: Any) -> tuple[float | None, tuple[Path, Path]]:
     for note in notes:
         print_line(f"note: {note}")
     keep_memory(config)
-    score = selection_score(run(cfg, config, overrides, sweep_place()))
+    score = selection_score(run(cfg, config, overrides, sweep_place(), dataset=dataset))
     return score, (Path(config.outputs), folder.path)
 
 

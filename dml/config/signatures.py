@@ -14,10 +14,12 @@ from pkgutil import resolve_name
 from typing import Any
 
 from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
-from torch import nn
 
 from dml.config.check import describe_errors
 from dml.core.errors import ConfigError, first_line, nearest
+
+# Classes whose parameters are nobody's options; by name, since torch takes seconds to load.
+BASES = ("torch.nn.modules.module.Module", "builtins.object")
 
 
 def import_target(target: Any, option: str) -> Callable[..., Any]:
@@ -53,7 +55,7 @@ def accepted_parameters(target: Any) -> dict[str, inspect.Parameter]:
         return dict(_named_parameters(target))
     accepted: dict[str, inspect.Parameter] = {}
     for cls in target.__mro__:
-        if cls in (nn.Module, object):
+        if f"{cls.__module__}.{cls.__qualname__}" in BASES:
             break
         if "__init__" not in vars(cls):
             continue

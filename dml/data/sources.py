@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dml.core.download import Checksum
-from dml.core.launcher import read_launch
 from dml.data import cars, cub, inshop, sop
 from dml.data.image_index import ImageIndex
 
@@ -121,19 +120,3 @@ SOURCES = {
         ),
     )
 }
-
-
-def require_folder(name: str, root: str | Path) -> None:
-    """Checks, without loading torch, that the folder of a published dataset exists.
-
-    Args:
-        name: of a dataset; those without sources are not checked, nor are those of several
-            processes that train one model, of which one reads the dataset and reports for all.
-        root: the folder of datasets.
-
-    Raises:
-        UserError: there is none; the reader says what to do.
-    """
-    source = SOURCES.get(name)
-    if source and not (Path(root) / source.folder).exists() and read_launch().size == 1:
-        source.read(Path(root))

@@ -118,11 +118,17 @@ class Builder:
         """The tracker."""
         return self.constructor("tracking")()
 
-    def index(self) -> ImageIndex:
-        """The index of the dataset; the user's images are decoded once, to check them."""
+    def index(self, dataset: ImageIndex | None = None) -> ImageIndex:
+        """Returns the index of the dataset; the user's images are decoded once, to check them.
+
+        Args:
+            dataset: as its reader gives it, if it was read before.
+        """
         data = self.config.data
-        reader = self.constructor("data.reader")
-        index = reader(**reader.select_missing({"root": data.root}))
+        index = dataset
+        if index is None:
+            reader = self.constructor("data.reader")
+            index = reader(**reader.select_missing({"root": data.root}))
         if data.identified_by == "place" and index.features is None:
             folder = Path(data.root) if Path(data.root).is_dir() else Path(data.root).parent
             index = exclude_undecodable(index, data.skip_corrupt, folder / ".cache")

@@ -34,7 +34,7 @@ from dml.core.run_log import log_start, run_logger, write_log
 from dml.core.secrets import MASK, mask_options
 from dml.core.signals import StopRequest, raise_on_signals
 from dml.core.statistics import combine_scores
-from dml.data.image_index import describe_images
+from dml.data.image_index import ImageIndex, describe_images
 from dml.data.protocol import FOLDS, validates_one_class
 from dml.methods.dry_run import dry_run
 from dml.models.embedder import NORMALIZERS
@@ -131,6 +131,7 @@ def run(
     overrides: Sequence[str] | None = (),
     place: str = "",
     folder: RunFolder | None = None,
+    dataset: ImageIndex | None = None,
 ) -> dict[str, Any]:
     """Trains, evaluates and reports; a finished run stays unchanged, an unfinished one continues.
 
@@ -141,6 +142,7 @@ def run(
             folder alone.
         place: `run 2 of 6` of a multirun, shown while it runs.
         folder: of the run; None: that of the config.
+        dataset: as its reader gave it, if it was read before.
 
     Returns:
         The summary, which is also in the run folder.
@@ -153,7 +155,8 @@ def run(
     with distributed_session(config.device) as world:
         console.quiet = not world.is_main
         with open_display(console), show_task(place):
-            experiment = Experiment(folder, RunContext(cfg, config, world), overrides)
+            context = RunContext(cfg, config, world, dataset=dataset)
+            experiment = Experiment(folder, context, overrides)
             read = partial(world.broadcast_from_main, folder.read_summary)
             if not config.overwrite and (summary := read()) is not None:
                 return experiment.leave_finished(summary)

@@ -78,6 +78,7 @@ class RunContext:
         config: the same, checked; on a GPU with the options that `speed=fast` sets.
         world: the processes that train each model together.
         images: the dataset; None: that of the config, read when it is needed.
+        dataset: as its reader gave it, if it was read before.
         trial: the trial of a search that the models belong to.
         device: of the networks, which the config names.
         builder: of network, method and optimizer.
@@ -88,6 +89,7 @@ class RunContext:
     world: ProcessGroup = SINGLE_PROCESS
     images: ImageIndex | None = None
     trial: Trial | None = None
+    dataset: ImageIndex | None = None
 
     def __post_init__(self) -> None:
         self.device = resolve_device(self.config.device, self.world)
@@ -109,7 +111,7 @@ class RunContext:
         if self.images is not None:
             return self.images
         with show_task(f"reading {self.config.data.name}"):
-            return self.builder.index()
+            return self.builder.index(self.dataset)
 
     @cached_property
     def source(self) -> ImageSource | None:
