@@ -21,6 +21,8 @@ from dml.data.image_index import ImageIndex, split_box
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+RENDERED = ("emoji", "shapes")  # from packages, in a clone of the project
+
 
 @dataclass(frozen=True)
 class PublishedDataset:
@@ -149,7 +151,10 @@ class PublishedDataset:
 def preparation_advice(name: str, root: str | Path) -> str:
     """Returns `run: <the command that prepares the dataset>`."""
     option = "" if Path(root) == Path("data") else f" --root {shlex.quote(str(root))}"
-    return f"run: {shell_command('prepare')} {name}{option}"
+    command = shell_command("prepare")
+    if name in RENDERED:
+        command = "python scripts/prepare_drawings.py"
+    return f"run: {command} {name}{option}"
 
 
 def find_missing(files: Sequence[Path]) -> list[Path]:
