@@ -14,6 +14,7 @@ from dml.cli.shared_options import (
     refuse_empty,
 )
 from dml.core.plain_text import print_plain
+from dml.core.tolerant_output import tolerant_output
 
 DESCRIPTION = "Embeds images. After an interruption the same command continues."
 NETWORK = "run folder, exported folder, or timm:<model>"
@@ -45,6 +46,7 @@ def main(words: Sequence[str]) -> int:
     find_own_code(options["trust"])
     from dml.runs.image_embeddings import embed  # imported late: --help need not load torch
 
-    images, width = embed(**options).embeddings.shape
-    print_plain(f"{options['output']}  {images:,} images, {width} dimensions")
+    with tolerant_output():
+        images, width = embed(**options).embeddings.shape
+        print_plain(f"{options['output']}  {images:,} images, {width} dimensions")
     return 0

@@ -15,6 +15,7 @@ from dml.core.exit_status import ExitStatus
 from dml.core.launcher import read_launch
 from dml.core.plain_text import print_plain, show_text
 from dml.core.secrets import mask_text
+from dml.core.tolerant_output import discard
 
 P = ParamSpec("P")
 
@@ -46,11 +47,11 @@ def report_errors(main: Callable[P, int]) -> Callable[P, int]:
             )
             return ExitStatus.INTERRUPTED
         except BrokenPipeError:
-            _discard_output()
+            discard(sys.stdout)
             return ExitStatus.FINISHED
         except Exception as error:
             if isinstance(error, OSError) and not error.filename:
-                _discard_output()  # Python would print the same error again at exit
+                discard(sys.stdout)  # Python would print the same error again at exit
             print_error(error)
             return status_of(error)
 
@@ -104,8 +105,3 @@ def _replace_closed_streams() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
-
-
-def _discard_output() -> None:
-    """Redirects stdout to /dev/null, so that the flush at exit succeeds."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -8,6 +8,7 @@ from typing import Any
 from dml.cli.parser import Parser, hydra_parser
 from dml.cli.train_command import keep_memory
 from dml.core.installation import shell_command
+from dml.core.tolerant_output import tolerant_output
 
 DESCRIPTION = """\
 Scores retrieval on unseen classes with a trained run or a pretrained network.
@@ -41,7 +42,9 @@ def evaluate(cfg: Any) -> tuple[None, None]:
 
     keep_memory(config)
     overrides = HydraConfig.get().overrides.task
-    evaluate(config, {word.partition("=")[0].lstrip("+~") for word in overrides})
+    names = {word.partition("=")[0].lstrip("+~") for word in overrides}
+    with tolerant_output():
+        evaluate(config, names)
     return None, None
 
 

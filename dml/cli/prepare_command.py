@@ -12,6 +12,7 @@ from dml.cli.parser import Parser
 from dml.core.errors import ConfigError, UserError, nearest
 from dml.core.installation import shell_command
 from dml.core.plain_text import print_plain
+from dml.core.tolerant_output import tolerant_output
 
 if TYPE_CHECKING:  # otherwise imported late: --help need not load it
     from dml.data.image_index import ImageIndex
@@ -102,4 +103,5 @@ def _prepare(options: Namespace) -> None:
     from dml.data.prepare import prepare  # imported late: it loads torch
     from dml.data.sources import SOURCES
 
-    prepare(SOURCES[options.dataset], options.root, options.archive, options.url)
+    with tolerant_output():
+        prepare(SOURCES[options.dataset], options.root, options.archive, options.url)

@@ -9,6 +9,7 @@ from typing import Any
 from dml.cli.parser import Parser, hydra_parser
 from dml.core.installation import shell_command
 from dml.core.launcher import read_launch, read_sweep_size, sweep_name
+from dml.core.tolerant_output import tolerant_output
 
 DESCRIPTION = """\
 Trains an embedding network, scores retrieval on unseen classes, and writes one run folder.
@@ -59,7 +60,9 @@ def train(cfg: Any) -> tuple[float | None, tuple[Path, Path]]:
     for note in notes:
         print_line(f"note: {note}")
     keep_memory(config)
-    score = selection_score(run(cfg, config, overrides, sweep_place(), dataset=dataset))
+    with tolerant_output():
+        summary = run(cfg, config, overrides, sweep_place(), dataset=dataset)
+    score = selection_score(summary)
     return score, (Path(config.outputs), folder.path)
 
 
@@ -102,7 +105,8 @@ def resume(folder: str, words: list[str], trust: bool = False) -> None:
     )  # a wrong folder is reported before torch is loaded
     from dml.runs.experiment import resume
 
-    resume(folder, words, trust)
+    with tolerant_output():
+        resume(folder, words, trust)
 
 
 def show_sweep(places: list[tuple[Path, Path]]) -> None:
@@ -120,8 +124,9 @@ def show_sweep(places: list[tuple[Path, Path]]) -> None:
 
     console = PlainConsole()
     folders = [folder for _, folder in places]
-    for text in summarize_sweep(folders, places[0][0], console.width):
-        console.print(text, soft_wrap=True)
+    with tolerant_output():  # failures are printed and counted afterwards
+        for text in summarize_sweep(folders, places[0][0], console.width):
+            console.print(text, soft_wrap=True)
 
 
 def parser() -> Parser:

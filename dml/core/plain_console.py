@@ -20,6 +20,10 @@ class PlainConsole(Console):
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"markup": False, "emoji": False, "highlight": False, **options})
 
+    def on_broken_pipe(self) -> None:
+        """Raises BrokenPipeError, where rich would end the program."""
+        raise BrokenPipeError
+
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterator[Segment]:

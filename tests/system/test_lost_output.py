@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from dml.cli.program import COMMANDS
+from tests.conftest import TINY
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -29,6 +30,23 @@ def test_a_closed_pipe_and_a_full_disk_end_in_at_most_one_line(tmp_path, command
         lines = done.stderr.splitlines()
         assert len(lines) == count
         assert all(line.startswith("error: ") for line in lines)
+
+
+@pytest.mark.promise(
+    "guides/resume.md",
+    "the output breaks (`| head`, a full disk behind `>`): a training goes on, and its scores are "
+    "in its folder",
+)
+@pytest.mark.parametrize("redirection", ["| head -c 1", "> /dev/full", "> /dev/full 2>&1"])
+def test_a_training_goes_on_without_its_output(tmp_path, redirection):
+    words = shlex.join([sys.executable, "-m", "dml", "train", *TINY, "protocol.epochs=1"])
+    line = f"({words}; echo $? > status) {redirection}"
+    done = subprocess.run(
+        ["sh", "-c", line], cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True
+    )
+    assert (tmp_path / "status").read_text() == "0\n"
+    assert len(list(tmp_path.rglob("summary.json"))) == 1
+    assert done.stderr.count("the output cannot be written") == (0 if "2>&1" in redirection else 1)
 
 
 @pytest.mark.parametrize("closed", [(1,), (2,), (0, 1, 2)])
