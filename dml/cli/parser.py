@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import atexit
 import gc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NoReturn
 
 from dml.core.errors import ConfigError, nearest
@@ -71,12 +72,25 @@ def hydra_parser(command: str) -> Parser:
     parser = Parser(None, command)
     parser.add_argument("-m", "--multirun", action="store_true")
     parser.add_argument("--cfg", choices=("job", "hydra", "all"))
-    words: Any = parser.add_argument("overrides", nargs="*")
-    words.completer = complete_override  # of argcomplete
+    completer = partial(complete_override, config_name=command)
+    set_completer(parser.add_argument("overrides", nargs="*"), completer)
     return parser
 
 
-def complete_override(prefix: str, **context: Any) -> list[str]:
+def set_completer(argument: Any, completer: Callable[..., Sequence[str]]) -> None:
+    """Sets the function that completes an argument in a shell, by argcomplete."""
+    argument.completer = completer
+
+
+def complete_experiment(prefix: str, **context: Any) -> list[str]:
+    """Returns the ids of experiments that begin with a prefix."""
+    from dml.core.installation import CONFIGS
+
+    ids = [path.stem for path in CONFIGS.glob("experiment/*.yaml")]
+    return sorted(id for id in ids if id.startswith(prefix))
+
+
+def complete_override(prefix: str, config_name: str = "train", **context: Any) -> list[str]:
     """Returns the words of a config that begin with a prefix: `loss=m` gives `loss=ms`, ….
 
     Without `=`, the groups and the dotted names of all options; with it, the choices of a group.
@@ -89,7 +103,7 @@ def complete_override(prefix: str, **context: Any) -> list[str]:
     if is_value:
         words = [f"{name}={choice}" for choice in choices.get(name, ())]
     else:
-        names = [*choices, *list_options(compose_config("train", []))]
+        names = [*choices, *list_options(compose_config(config_name, []))]
         words = [f"{name}=" for name in dict.fromkeys(names)]
     return [word for word in words if word.startswith(prefix)]
 

@@ -6,7 +6,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dml.cli.parser import Parser
+from dml.cli.parser import Parser, complete_experiment, complete_override, set_completer
 from dml.core.installation import shell_command
 
 if TYPE_CHECKING:  # otherwise imported late: --help need not load it
@@ -44,8 +44,10 @@ COLUMNS = (
 def parser() -> Parser:
     """Returns the parser of the command."""
     parser = Parser(DESCRIPTION.format(plan=shell_command("plan")), "plan")
-    parser.add_argument("experiment", help="an id, or all")
-    parser.add_argument("overrides", nargs="*", metavar="option=value", help="of dml train")
+    add = parser.add_argument
+    set_completer(add("experiment", help="an id, or all"), complete_experiment)
+    overrides = add("overrides", nargs="*", metavar="option=value", help="of dml train")
+    set_completer(overrides, complete_override)
     parser.add_argument("--runs", default="outputs", help="folder of runs (default: outputs)")
     return parser
 

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dml.cli.parser import Parser
+from dml.cli.parser import Parser, set_completer
 from dml.core.errors import ConfigError, UserError, nearest
 from dml.core.installation import shell_command
 from dml.core.plain_text import print_plain
@@ -33,7 +33,7 @@ def parser() -> Parser:
     """Returns the parser of the command."""
     parser = Parser(DESCRIPTION.format(command=shell_command("prepare")), "prepare")
     add, several = parser.add_argument, partial(parser.add_argument, action="append", default=[])
-    add("dataset", help=" | ".join(DATASETS))
+    set_completer(add("dataset", help=" | ".join(DATASETS)), lambda **context: DATASETS)
     add("--root", type=Path, default=Path("data"), help="default: data")
     several("--archive", type=Path, help="a local file, or the folder of several; may be repeated")
     several("--url", help="download from this URL instead; may be repeated")

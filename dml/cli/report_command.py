@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from dml.cli.parser import Parser, rarely_collect_garbage
+from dml.cli.parser import Parser, complete_experiment, rarely_collect_garbage, set_completer
 from dml.core.installation import shell_command
 
 DESCRIPTION = """\
@@ -22,7 +22,8 @@ def parser() -> Parser:
     text = DESCRIPTION.format(report=shell_command("report"), train=shell_command("train"))
     parser = Parser(text, "report")
     add, shared = parser.add_argument, "runs of other users, shown next to yours; may be repeated"
-    add("experiments", nargs="+", metavar="experiment", help="id | all | single")
+    experiments = add("experiments", nargs="+", metavar="experiment", help="id | all | single")
+    set_completer(experiments, complete_experiment)
     add("--runs", type=Path, default=Path("outputs"), help="folder of runs (default: outputs)")
     add("--out", type=Path, help="folder of reports (default: <runs>/reports)")
     add("--no-figures", action="store_true", help="tables only, which is faster")
