@@ -122,10 +122,10 @@ def test_own_code_is_printed_with_its_hash(printed, tmp_path, monkeypatch, own_m
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["experiment=mft_table99"], "experiment: 'mft_table99' does not exist"),
-        (["experiment=mft_table1", "loss=mss"], "loss: 'mss' does not exist"),
-        (["loss=arcface", "data=cub", "params=nothing"], "params: nothing is neither a file nor"),
-        (["loss=arcface", "optim.lrr=1"], "optim.lrr: no such option"),
+        (["experiment=mft_table99"], "experiment: 'mft_table99'"),
+        (["experiment=mft_table1", "loss=mss"], "loss: 'mss'"),
+        (["loss=arcface", "data=cub", "params=nothing"], "params: nothing"),
+        (["loss=arcface", "optim.lrr=1"], "optim.lrr: "),
         (["experiment=mft_table1", "data=cub", "+loss.x=["], "quote special"),
     ],
 )

@@ -25,15 +25,16 @@ def test_a_closed_pipe_and_a_full_disk_end_in_at_most_one_line(tmp_path, command
         assert all(line.startswith("error: ") for line in lines)
 
 
-@pytest.mark.parametrize("closed", [(1,), (2,), (0, 1, 2)])
 @pytest.mark.parametrize(
-    ("command", "status"),
+    ("command", "status", "closed"),
     [
-        ("scripts/runs.py --runs=.", 0),
-        ("scripts/plan.py mft_table12", 0),
-        ("train.py --cfg job", 0),
-        ("train.py loss=mfcwm", 2),
-        ("search.py absent.npz 0", 1),
+        ("scripts/runs.py --runs=.", 0, (1,)),
+        ("scripts/runs.py --runs=.", 0, (2,)),
+        ("scripts/plan.py mft_table12", 0, (0, 1, 2)),
+        ("train.py --cfg job", 0, (1,)),
+        ("train.py loss=mfcwm", 2, (2,)),
+        ("train.py loss=mfcwm", 2, (0, 1, 2)),
+        ("search.py absent.npz 0", 1, (0, 1, 2)),
     ],
 )
 def test_closed_streams(tmp_path, command, status, closed):
