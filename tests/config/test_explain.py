@@ -12,30 +12,17 @@ SLIPS = {  # words → the option, and what helps
     "loss=mfcwm": ("loss", "'mfcwm' does not exist; did you mean 'mfcwms'?"),
     "loss=mfcwms,ms": ("loss", "add -m for a grid, or [] for a list"),
     "loss={mfcwms": ("loss={mfcwms", "not of the form option=value; quote special characters"),
-    "loss.gamma=2": ("loss.gamma", "valid are loss.batch_kind, loss.alpha, loss.beta"),
     "loss=custom": ("loss._target_", "write loss._target_=<module>.<class>"),
     "loss=custom loss._target_=my_package.MyLoss": ("loss._target_", "no module 'my_package'"),
     "lr=0.1": ("lr", "no such option; did you mean 'optim.lr'?"),
-    "optimizer=adam": ("optimizer", "'optim'?"),
-    "batchsize=32": ("batchsize", "'data.batch_size'?"),
-    "epochs=5": ("epochs", "'protocol.epochs'?"),
-    "hydra/sweeper=optuna": ("hydra/sweeper", "search=bayes"),
-    "backbone=me/net": ("backbone", "backbone=timm"),
-    "data=CUB": ("data", "'cub'?"),
     "cub": ("cub", "write data=cub"),
     "data=cub": ("data.root", ""),
     "data=folder data.root=/nowhere": ("data.root", "no folder or CSV file /nowhere; set it with"),
     "protocol=mlrc data=folder": ("data.root", "set it with data.root"),
     "backbone=timm": ("backbone.model", "missing; write backbone.model=<value>"),
     "search={}": ("search", "add search=bayes"),
-    "experiment=table1": ("experiment", "'mft_table1'?"),
     "-m seed=range(3,0)": ("seed=range(3,0)", "no values"),
-    "workers=-2": ("workers", "'data.workers' or 'protocol.workers'?"),
     "resume=true": ("resume", "write resume=<run folder>"),
-    "--mutlirun": ("--mutlirun", "'--multirun'?"),
-    "+seed=4": ("seed", "already at 'seed'"),
-    "optim.args={ep:3}": ("optim.args.ep", "'optim.args.eps'?; +optim"),
-    "hydra/launcher=joblib": ("hydra/launcher", "pip install hydra-joblib-launcher"),
 }
 
 
@@ -48,6 +35,30 @@ def test_a_slip_is_answered_in_one_line(typed, command_line, tmp_path, monkeypat
     assert line.startswith(f"error: {option}: ")
     assert advice in line
     assert status in (1, 2)
+
+
+TOGETHER = {  # slips of one command, in the order of their lines
+    "backbone=me/net": ("backbone", "backbone=timm"),
+    "data=CUB": ("data", "'cub'?"),
+    "hydra/sweeper=optuna": ("hydra/sweeper", "search=bayes"),
+    "hydra/launcher=joblib": ("hydra/launcher", "pip install hydra-joblib-launcher"),
+    "experiment=table1": ("experiment", "'mft_table1'?"),
+    "--mutlirun": ("--mutlirun", "'--multirun'?"),
+    "optimizer=adam": ("optimizer", "'optim'?"),
+    "batchsize=32": ("batchsize", "'data.batch_size'?"),
+    "epochs=5": ("epochs", "'protocol.epochs'?"),
+    "workers=-2": ("workers", "'data.workers' or 'protocol.workers'?"),
+    "loss.gamma=2": ("loss.gamma", "valid are loss.batch_kind, loss.alpha, loss.beta"),
+    "optim.args={ep:3}": ("optim.args.ep", "'optim.args.eps'?; +optim"),
+    "+seed=4": ("seed", "already at 'seed'"),
+}
+
+
+def test_the_slips_of_a_command_have_a_line_each():
+    found = explain([*TOGETHER], "train")
+    for line, (option, advice) in zip(found, TOGETHER.values(), strict=True):
+        assert line.startswith(f"{option}: ")
+        assert advice in line
 
 
 def test_all_mistakes_of_a_command():

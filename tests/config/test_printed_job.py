@@ -14,12 +14,23 @@ from dml.config.schema import Config
 from dml.core.installation import CONFIGS
 from dml.results.catalog import experiment_ids, list_cells, load_experiment
 
-EXPERIMENTS = [name for name in experiment_ids() if load_experiment(name).trains]
 BEST = "loss.scale: 3\noptim.lr: 0.5\n"
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
-def test_of_every_experiment_the_first_run_is_printed_as_it_runs(name):
+def form_of(name):
+    """What decides how an experiment is printed: its paper, and what its file has."""
+    node = OmegaConf.load(CONFIGS / "experiment" / f"{name}.yaml")
+    options = ("hydra.sweeper.params", "hydra.sweeper.grids", "experiment.params")
+    has = [bool(OmegaConf.select(node, option)) for option in options]
+    return name.partition("_")[0], *has
+
+
+EXPERIMENTS = [name for name in experiment_ids() if load_experiment(name).trains]
+ONE_OF_EACH_FORM = {form_of(name): name for name in EXPERIMENTS}.values()
+
+
+@pytest.mark.parametrize("name", ONE_OF_EACH_FORM)
+def test_of_an_experiment_the_first_run_is_printed_as_it_runs(name):
     cell, *others = list_cells(name)
     words, comment = find_printed_job(["--cfg", "job", f"experiment={name}"], "train")
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
