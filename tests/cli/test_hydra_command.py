@@ -75,7 +75,7 @@ def test_jobs_that_fail_for_the_same_reason_are_listed_together(command_line, tm
     assert head == ""
     (line,) = reasons
     names = "loss=mfcwms; loss=contrastive"
-    assert line.startswith(f"  {names}: data.root: CUB-200-2011 is not under {tmp_path}")
+    assert line.startswith(f"  {names}: data.root: ")
 
 
 def test_hydra_writes_nothing_by_itself(tmp_path, monkeypatch):

@@ -21,13 +21,13 @@ def outputs(tmp_path, monkeypatch):
 
 def test_lists(outputs, capsys):
     assert runs([]) == 0
-    assert "3 runs: digits, traditional, ms, plain, small_cnn" in capsys.readouterr().out
+    assert "3 runs" in capsys.readouterr().out
     assert runs(["state=finished", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)) == 2
     assert runs(["best", "--runs", "outputs", "loss=ms"]) == 0
     assert "40.00, 50.00" in capsys.readouterr().out
     assert runs(["--runs", str(outputs), "seed=7", "state=finished"]) == 0
-    assert capsys.readouterr().out == "none of 3 runs meets seed=7 state=finished\n"
+    assert "none of 3 runs" in capsys.readouterr().out
 
 
 def test_runs_are_compared_by_name(outputs, capsys):
@@ -59,11 +59,11 @@ def test_removal_asks(outputs, capsys, monkeypatch):
     [
         (["bst"], "did you mean 'best'?"),
         (["rm"], "rm: takes runs"),
-        (["outputs"], "outputs: neither a condition such as loss=ms nor an action; one of list"),
+        (["outputs"], "outputs: neither a condition"),
         (["compare", "run0", "none"], "'none' is neither the id, name or folder of a run"),
-        (["los=ms"], "los: no run has such an option; did you mean 'loss'?"),
+        (["los=ms"], "did you mean 'loss'?"),
         (["--runs", "missing"], "there is no folder missing"),
-        (["rm", ""], "'' is neither the id, name or folder of a run"),
+        (["rm", ""], "'' is neither the id"),
         (["compare", "run0", "run1", "--json"], "leave out --json"),
     ],
 )

@@ -68,7 +68,8 @@ def test_absent_gpu(changed, monkeypatch):
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     check(changed("device=cuda:1"), Config)
     (problem,) = problems(changed("device=cuda:2"))
-    assert problem == "device: 'cuda:2' does not exist; the last of 2 is cuda:1"
+    assert problem.startswith("device: 'cuda:2'")
+    assert "cuda:1" in problem
 
 
 COMMANDS = (

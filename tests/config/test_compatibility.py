@@ -7,56 +7,54 @@ from dml.core.errors import ConfigError
 
 
 @pytest.mark.parametrize(
-    ("overrides", "message"),
+    ("overrides", "option", "said"),
     [
-        ("data.sampler=class_stream data.images_per_class=7 data.batch_size=120",
-         "data.batch_size: batch 120 must be a multiple of 7 images per class (nearest 119, 126)"),
-        ("optim.schedule=null +optim.schedule_args.gamma=0.1",
-         "optim.schedule_args: there is no schedule; write optim.schedule=step or cosine too"),
-        ("data.sampler=class_stream data.images_per_class=null",
-         "data.images_per_class: sampler 'class_stream' needs a number"),
+        ("data.sampler=class_stream data.images_per_class=7 data.batch_size=120", "data.batch_size",
+         "batch 120 must be a multiple of 7 images per class (nearest 119, 126)"),
+        ("optim.schedule=null +optim.schedule_args.gamma=0.1", "optim.schedule_args",
+         "no schedule"),
+        ("data.sampler=class_stream data.images_per_class=null", "data.images_per_class", "number"),
         ("data.sampler=class_stream data.images_per_class=1 loss.batch_kind=pair",
-         "data.images_per_class: loss 'mfcwms' needs pairs of images of one class; use 2 or more"),
-        ("transform.augmentation=random_resized_crop",
-         "transform.size: backbone 'small_cnn' takes images of any size; set one, for example "
-         "transform.size=64"),
+         "data.images_per_class", "2 or more"),
+        ("transform.augmentation=random_resized_crop", "transform.size", "transform.size=64"),
     ],
 )  # fmt: skip
-def test_conflict(changed, overrides, message):
+def test_conflict(changed, overrides, option, said):
     with pytest.raises(ConfigError) as caught:
         check(changed(*overrides.split()), Config)
-    assert caught.value.problems == [message]
+    (line,) = caught.value.problems
+    assert line.startswith(f"{option}: ")
+    assert said in line
 
 
 def test_an_option_without_effect_is_noted(changed):
     (note,) = find_notes(check(changed("data.images_per_class=4"), Config))
-    assert note.startswith("data.images_per_class has no effect with data.sampler=random")
+    assert note.startswith("data.images_per_class has no effect")
     balanced = changed("data.images_per_class=4", "data.sampler=balanced")
     assert not [*find_notes(check(balanced, Config))]
 
 
 @pytest.mark.parametrize(
-    ("overrides", "problem"),
+    ("overrides", "option", "end"),
     [
-        ("method=metrix loss=ms", "data.micro_batch: the method mixes images or features of all "
-         "parts; use 'method.types=[embed]'"),
-        ("method=imix loss=ms",
-         "data.micro_batch: the method mixes images or features of all parts"),
-        ("compile=reduce-overhead",
-         "compile: CUDA graphs cannot embed images twice, as data.micro_batch does"),
+        ("method=metrix loss=ms", "data.micro_batch", "; use 'method.types=[embed]'"),
+        ("method=imix loss=ms", "data.micro_batch", "parts"),
+        ("compile=reduce-overhead", "compile", "data.micro_batch does"),
     ],
-)  # fmt: skip
-def test_what_cannot_embed_in_parts(composed, overrides, problem):
+)
+def test_what_cannot_embed_in_parts(composed, overrides, option, end):
     with pytest.raises(ConfigError) as caught:
         check(composed("data.micro_batch=32", *overrides.split()), Config)
-    assert caught.value.problems == [problem]
+    (line,) = caught.value.problems
+    assert line.startswith(f"{option}: ")
+    assert line.endswith(end)
 
 
 def test_a_network_without_published_numbers_is_noted(composed):
     words = ("data=cub", "protocol=mlrc")
     assert not [*find_notes(check(composed(*words), Config))]
     (note,) = find_notes(check(composed(*words, "backbone=vit_s16"), Config))
-    assert note.startswith("protocol=mlrc was published with bn_inception; there is no published")
+    assert note.startswith("protocol=mlrc was published with bn_inception")
 
 
 @pytest.mark.parametrize(

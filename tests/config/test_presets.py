@@ -53,7 +53,7 @@ def test_a_file_of_somebody_else_does_not_read_the_environment(tmp_path):
 
 def test_values_of_another_loss_are_refused(tmp_path):
     (tmp_path / "best.yaml").write_text("loss.scale: 3\n")
-    with pytest.raises(ConfigError, match=r"params: .* sets loss\.scale, which this run does not"):
+    with pytest.raises(ConfigError, match=r"params: .* sets loss\.scale"):
         extract_params([f"params={tmp_path / 'best.yaml'}", "loss=contrastive"], "train")
 
 

@@ -30,20 +30,22 @@ def test_arguments_of_parent_classes_are_accepted_but_not_required():
 
 
 @pytest.mark.parametrize(
-    ("options", "problem"),
+    ("options", "option", "said"),
     [
-        ({"margin": "x"}, "loss.margin: 'x' must be a valid number"),
-        ({"margin": None}, "loss.margin: null must be a valid number"),
-        ({"count": 1.5}, "loss.count: 1.5 must be a valid integer"),
-        ({"kind": "c"}, "loss.kind: 'c' must be 'a' or 'b'"),
-        ({"bins": [1, "x"]}, "loss.bins[1]: 'x' must be a valid integer"),
-        ({"weight": "2"}, "loss.weight: '2' must be a valid number"),
-        ({"folder": 2}, "loss.folder: 2 must be text"),
-        ({"wieght": 2}, "loss.wieght: Child takes no such argument; did you mean 'weight'?"),
+        ({"margin": "x"}, "loss.margin", "number"),
+        ({"margin": None}, "loss.margin", "null must be a valid number"),
+        ({"count": 1.5}, "loss.count", "integer"),
+        ({"kind": "c"}, "loss.kind", "'a' or 'b'"),
+        ({"bins": [1, "x"]}, "loss.bins[1]", "integer"),
+        ({"weight": "2"}, "loss.weight", "number"),
+        ({"folder": 2}, "loss.folder", "text"),
+        ({"wieght": 2}, "loss.wieght", "Child takes no such argument; did you mean 'weight'?"),
     ],
 )
-def test_invalid_argument(options, problem):
-    assert list(find_argument_problems({**HERE, **options}, "loss")) == [problem]
+def test_invalid_argument(options, option, said):
+    (problem,) = find_argument_problems({**HERE, **options}, "loss")
+    assert problem.startswith(f"{option}: ")
+    assert said in problem
 
 
 def test_missing_argument():
@@ -57,15 +59,16 @@ def test_missing_argument():
     ("target", "problem"),
     [
         ("nowhere.C", "no module 'nowhere' for nowhere.C; is its file in the current folder?"),
-        ("torch.optim.Adan", "torch.optim has no 'Adan'; did you mean 'Adam'?"),
-        ("dml.losses.__doc__", "dml.losses.__doc__ is not a class or function"),
-        ("3", "3 cannot be imported: invalid format: '3'"),
+        ("torch.optim.Adan", "torch.optim has no 'Adan'"),
+        ("dml.losses.__doc__", "dml.losses.__doc__ is not a class"),
+        ("3", "3 cannot be imported"),
     ],
 )
 def test_target_that_does_not_exist(target, problem):
     with pytest.raises(ConfigError) as caught:
         import_target(target, "loss")
-    assert caught.value.problems == [f"loss._target_: {problem}"]
+    (line,) = caught.value.problems
+    assert line.startswith(f"loss._target_: {problem}")
 
 
 DISTANCE = "pytorch_metric_learning.distances.LpDistance"

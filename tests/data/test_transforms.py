@@ -121,15 +121,14 @@ EVERY = {
 
 
 @pytest.mark.parametrize("name", EVERY)
-@pytest.mark.parametrize("length", [300, 2000, 20000])
-@pytest.mark.parametrize("upright", [False, True])
-def test_memory_does_not_grow_with_the_length_of_a_thin_image(name, length, upright):
+def test_memory_does_not_grow_with_the_length_of_a_thin_image(name):
     step = EVERY[name]
     ordinary, kept = peak_and_kept(step, 375, 500)
-    peak, kept_of_thin = peak_and_kept(step, *((length, 1) if upright else (1, length)))
-    assert peak <= 1.3 * ordinary
-    assert kept_of_thin <= 1.3 * kept
     assert kept <= 1.3 * 3 * 224 * 224
+    for shape in ((1, 300), (300, 1), (1, 20000), (20000, 1)):
+        peak, kept_of_thin = peak_and_kept(step, *shape)
+        assert peak <= 1.3 * ordinary, shape
+        assert kept_of_thin <= 1.3 * kept, shape
 
 
 @pytest.mark.parametrize(

@@ -20,13 +20,14 @@ def loss(request: pytest.FixtureRequest) -> nn.Module:
     return LOSSES[request.param]()
 
 
-@pytest.mark.parametrize("labels", [[0, 0, 0, 1, 2], [0, 0, 0, 0, 0], [0, 1, 2, 3, 4]])
-def test_lone_zero_equal_opposite_and_tiny_embeddings_are_finite(loss, labels) -> None:
+def test_lone_zero_equal_opposite_and_tiny_embeddings_are_finite(loss: nn.Module) -> None:
     x = torch.randn(5, 5)
     x[1], x[2], x[3], x[4] = x[0], 0, -x[0], 1e-30
+    labels = torch.tensor([[0, 0, 0, 1, 2], [0, 0, 0, 0, 0], [0, 1, 2, 3, 4]])
     for images in (x, x[:1], torch.zeros_like(x[:1]), torch.zeros_like(x)):
-        results = value_and_gradients(loss, loss, images, torch.tensor(labels[: len(images)]))
-        assert all(result.isfinite().all() for result in results)
+        for y in labels[:, : len(images)]:
+            results = value_and_gradients(loss, loss, images, y)
+            assert all(result.isfinite().all() for result in results), y
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)

@@ -60,7 +60,8 @@ def test_a_wide_list_has_it_all_and_a_narrow_one_the_names(frame):
     narrow = run_table(runs, 50)[0].plain.splitlines()
     assert max(map(len, narrow)) <= 50
     assert narrow[1].split() == ["id", "state", "loss", "seed", "MAP@R"]
-    assert narrow[-2:] == ["no space for: name, lr, untrained, P@1, epoch,", "age, size"]
+    left_out = " ".join(narrow).partition("no space for: ")[2]
+    assert left_out.split(", ") == ["name", "lr", "untrained", "P@1", "epoch", "age", "size"]
 
 
 def test_the_best_configurations_come_first(frame):
@@ -96,14 +97,14 @@ def test_the_table_of_a_sweep(tmp_path):
     folders = [write_stored_run(tmp_path, score, loss=loss) for loss, score in scores.items()]
     folders += [write_stored_run(tmp_path, None, loss="failed"), tmp_path / "none"]
     lines = sweep_text(folders, tmp_path).splitlines()
-    assert lines[0] == "2 runs, best first: digits, traditional, plain, small_cnn"
+    assert lines[0].startswith("2 runs, best first")
     assert lines[1].split()[:6] == ["id", "state", "loss", "MAP@R", "untrained", "P@1"]
     assert lines[3].split()[1:6] == ["finished", "triplet", "50.00", "10.00", "70.00"]
     assert lines[4].split()[2] == "ms"
     (picture,) = tmp_path.glob("sweeps/loss-*/curves.png")
-    assert f"curves      {picture}" in lines
+    assert any(line.endswith(f" {picture}") for line in lines)
     assert max(map(len, lines[:5])) <= 80
-    assert lines[-1] == f"run folders {tmp_path}/*/*/*-<id>"
+    assert lines[-1].endswith(f" {tmp_path}/*/*/*-<id>")
     assert not sweep_text(folders[:1], tmp_path)
 
 

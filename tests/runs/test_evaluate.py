@@ -27,7 +27,7 @@ def test_the_scores_of_a_run_are_reproduced(run_tiny, evaluated, precision, dtyp
 
 def test_one_of_several_models_is_named(run_tiny, evaluated):
     _, folder = run_tiny("protocol.repeats=2", "protocol.epochs=1")
-    assert evaluated(f"run={folder}")["name"] == "mfcwms on digits, the first of 2 models"
+    assert "first of 2 models" in evaluated(f"run={folder}")["name"]
 
 
 def test_data_are_read_before_weights(evaluated, tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ from dml.runs.network_options import check_options
     ("network", "images", "option", "message"),
     [
         ("run", "im", "backbone.width=8", "backbone.width: has no effect here; the network"),
-        ("run", "im", "data.root=x", "data.root: has no effect here; it is an option of a dataset"),
+        ("run", "im", "data.root=x", "data.root: has no effect here"),
         ("run", "im", "data.bakground=red", "did you mean 'data.background'"),
         ("run", "im", "x=1", "x: has no effect here"),
         ("run", "im", "+x=1", "x: has no effect here"),

@@ -1,9 +1,9 @@
 """Links in the documents lead to files and headings that exist."""
 
 import re
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("docs", "data", "outputs", ".github")
@@ -18,6 +18,7 @@ def read_text(path: Path) -> str:
     return re.sub(r"`[^`\n]*`", "code", text)
 
 
+@cache
 def list_anchors(path: Path) -> set[str]:
     """Returns the anchors that GitHub gives the headings of a page, and those of its HTML."""
     text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.S | re.M)
@@ -30,18 +31,22 @@ def list_anchors(path: Path) -> set[str]:
     return anchors
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_links_resolve(page):
+def find_broken_links(page: Path) -> Iterator[str]:
+    """Yields the links of a page that lead nowhere."""
     text = read_text(page)
     links = re.findall(r"\]\(\s*<?([^)\s>]+)", text) + re.findall(r'(?:src|href)="([^"]+)"', text)
-    broken = []
     for link in links:
         place, _, anchor = link.partition("#")
         if re.match(r"[a-z]+:", place):
             continue
         target = (page.parent / place).resolve() if place else page
         if not target.exists() or not target.is_relative_to(ROOT):
-            broken.append(link)
+            yield link
         elif anchor and target.suffix == ".md" and anchor not in list_anchors(target):
-            broken.append(f"{link} (no such heading)")
-    assert broken == []
+            yield f"{link} (no such heading)"
+
+
+def test_links_resolve():
+    broken = {str(page.relative_to(ROOT)): [*find_broken_links(page)] for page in PAGES}
+    assert len(broken) > 50
+    assert {page: links for page, links in broken.items() if links} == {}

@@ -49,15 +49,16 @@ def test_a_training_goes_on_without_its_output(tmp_path, redirection):
     assert done.stderr.count("the output cannot be written") == (0 if "2>&1" in redirection else 1)
 
 
-@pytest.mark.parametrize("closed", [(1,), (2,), (0, 1, 2)])
 @pytest.mark.parametrize(
-    ("command", "status"),
+    ("command", "status", "closed"),
     [
-        ("runs --runs=.", 0),
-        ("plan mft_table12", 0),
-        ("train --cfg job", 0),
-        ("train loss=mfcwm", 2),
-        ("search absent.npz 0", 1),
+        ("runs --runs=.", 0, (1,)),
+        ("runs --runs=.", 0, (2,)),
+        ("plan mft_table12", 0, (0, 1, 2)),
+        ("train --cfg job", 0, (1,)),
+        ("train loss=mfcwm", 2, (2,)),
+        ("train loss=mfcwm", 2, (0, 1, 2)),
+        ("search absent.npz 0", 1, (0, 1, 2)),
     ],
 )
 def test_closed_streams(tmp_path, command, status, closed):

@@ -66,7 +66,7 @@ def test_a_sweeper_that_maximizes(climber, command_line, tmp_path):
     assert [round(100 * score, 2) for _, score in trials] == pytest.approx(printed, abs=0.01)
     assert len(trials) >= 2
     assert all(after > before for (_, before), (_, after) in pairwise(trials[:-1]))
-    assert "note: the sweeper maximizes scores of the test classes; protocol=mlrc" in out
+    assert "note: the sweeper maximizes scores of the test classes" in out
 
 
 # Hydra loads its plugins a second time when it lists them.
@@ -124,7 +124,8 @@ def test_failures_and_values_of_other_processes_are_listed(
     assert len(started) == 3
     _, err = capfd.readouterr()
     assert err.count("error: seed: ") == 2
-    assert err.endswith("2 of 3 runs failed:\n  seed=0: seed: 0 fails\n  seed=2: seed: 2 fails\n")
+    last = err.partition("2 of 3 runs failed")[2].splitlines()[1:]
+    assert [line.split(": ")[0].strip() for line in last] == ["seed=0", "seed=2"]
 
 
 @pytest.mark.promise(
@@ -138,7 +139,8 @@ def test_a_lost_process_is_one_line(monkeypatch, other_launcher, command_line, t
     monkeypatch.setattr(LAUNCHER, "launch", lose)
     status, _, err = command_line("-m", f"hydra.sweep.dir={tmp_path}", "seed=0,1")
     assert status == 1
-    assert err == "error: hydra/launcher: job 7 has no output; the same command continues\n"
+    (line,) = err.splitlines()
+    assert line.startswith("error: hydra/launcher: job 7 has no output")
 
 
 @pytest.mark.promise(
@@ -151,7 +153,8 @@ def test_slurm_is_asked_for_where_there_is_none(monkeypatch, command_line, tmp_p
     monkeypatch.setenv("PATH", str(tmp_path))
     status, _, err = command_line("-m", f"hydra.sweep.dir={tmp_path}", "seed=0,1")
     assert status == 2
-    assert re.fullmatch(r"error: hydra/launcher: this machine has no Slurm \(srun\); .*\n", err)
+    (line,) = err.splitlines()
+    assert re.match(r"error: hydra/launcher: .*Slurm", line)
 
 
 @pytest.mark.parametrize("dies", [False, True], ids=["ends", "is-killed"])
