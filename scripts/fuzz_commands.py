@@ -131,6 +131,11 @@ TRAIN = {
     "max_minutes": ("number", "0.1"),
     "outputs": ("output", "out"),
 }
+PHOTOS = {**TRAIN, "data": ("", "folder"), "data.root": ("input", "photos")}
+PHOTOS |= {"backbone.width": ("count", None), "data.batch_size": ("count", "4")}
+PHOTOS |= {"backbone": ("", "small_cnn"), "backbone.weights": ("input", None)}
+FEATURES = {**TRAIN, "data": ("", "features"), "data.root": ("input", "emb.npz")}
+FEATURES |= {"backbone.width": ("count", None), "data.batch_size": ("count", "4")}
 EVALUATE = {
     "device": ("choice", "cpu"),
     **_absent("choice", "evaluation.backend", "save", "data"),
@@ -142,12 +147,12 @@ COMMANDS: dict[str, Command] = {
     "train": Command("dml.cli.train_command", options=TRAIN, changes=("run",), share=6),
     "train folder": Command(
         "dml.cli.train_command",
-        options={**TRAIN, "data": ("", "folder"), "data.root": ("input", "photos")},
+        options=PHOTOS,
         changes=("run",),
     ),
     "train features": Command(
         "dml.cli.train_command",
-        options={**TRAIN, "data": ("", "features"), "data.root": ("input", "emb.npz")},
+        options=FEATURES,
         changes=("run",),
     ),
     "evaluate run": Command(

@@ -6,6 +6,7 @@ other class repel it (red), for each class.
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 
@@ -28,8 +29,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Path("outputs/field.png"), help="PNG to write")
     parser.add_argument("--overwrite", action="store_true", help="replace any PNG")
     options = parser.parse_args(argv)
-    if not options.alpha > 0 or not options.delta > 0:
-        parser.error("--alpha and --delta are above 0")
+    for name in ("alpha", "delta"):
+        if not 0 < getattr(options, name) < math.inf:
+            parser.error(f"--{name} is a number above 0")
+    if not 0 <= options.seed < 2**63:
+        parser.error("--seed is a whole number from 0 to 2**63 - 1")
     check_picture(options.out, "--out", options.overwrite)
     output_folder(options.out.parent)
     draw_field(options.out, alpha=options.alpha, delta=options.delta, seed=options.seed)

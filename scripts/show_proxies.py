@@ -40,6 +40,10 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--overwrite", action="store_true", help="replace any PNG")
     parser.add_argument("overrides", nargs="*", help="options of train.py, such as optim.lr=1e-3")
     options = parser.parse_intermixed_args(argv)
+    if options.classes < 2:
+        parser.error("--classes is at least 2")
+    if options.stages < 0:
+        parser.error("--stages is at least 0")
     path = _draw(options)
     print(f"picture  {path}")
     return 0

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 sys.path.append(str(Path(__file__).parents[2] / "scripts"))  # its `environment`
-from scripts import draw_emoji, fuzz_commands
+from scripts import draw_emoji, fuzz_commands, show_field, show_proxies
 from tests.conftest import TINY, compose_config, run_config
 
 # These end before anything is trained.
@@ -108,3 +108,23 @@ def test_folders_without_a_name_are_no_runs(tmp_path, monkeypatch, capsys, folde
     monkeypatch.chdir(tmp_path)
     assert draw_emoji.main([folder, "--out", "x.png"]) == 2
     assert "is not a run folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(["--alpha", "inf"], ["--delta", "1e400"], ["--delta", "nan"], ["--alpha", "0"]),
+        *(["--seed", str(2**64)], ["--seed", "-1"]),
+    ],
+)
+def test_numbers_of_the_field_are_finite(tmp_path, capsys, words):
+    with pytest.raises(SystemExit):
+        show_field.main([*words, "--out", str(tmp_path / "x.png")])
+    assert f"error: {words[0]} is" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["--classes", "-1"], ["--classes", "1"], ["--stages", "-1"]])
+def test_numbers_of_the_proxies(tmp_path, capsys, words):
+    with pytest.raises(SystemExit):
+        show_proxies.main(["digits", *words, "--out", str(tmp_path)])
+    assert f"error: {words[0]} is at least" in capsys.readouterr().err
