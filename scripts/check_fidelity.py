@@ -9,7 +9,6 @@ is a row that says so.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -24,6 +23,7 @@ import numpy as np
 import yaml  # type: ignore[import-untyped]
 
 from dml.cli.error_lines import report_errors
+from dml.cli.parser import make_parser, parse_path
 from scripts.docs.markdown import replace_section, table
 from scripts.fidelity.exchange import Arrays
 from scripts.fidelity.inputs import make_inputs
@@ -37,9 +37,8 @@ HEAD = ("their code (revision)", "what was compared", "largest difference", "all
 @report_errors
 def main(argv: list[str] | None = None) -> int:
     """Returns the exit status: 0, or 1 if a difference is too large or the folder has no clone."""
-    kind = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=kind)
-    parser.add_argument("repositories", nargs="?", type=Path, help="folder of their clones")
+    parser = make_parser(__doc__)
+    parser.add_argument("repositories", nargs="?", type=parse_path, help="folder of their clones")
     given: Path | None = parser.parse_args(argv).repositories
     root, rows, fits, ran = given or Path("authors"), [], True, False
     for comparison in yaml.safe_load((FOLDER / "comparisons.yaml").read_text(encoding="utf-8")):

@@ -22,7 +22,7 @@ import numpy as np
 from torch import nn
 
 from dml.cli.error_lines import report_errors
-from dml.cli.parser import make_parser
+from dml.cli.parser import make_parser, parse_path
 from dml.core.errors import UserError
 from dml.data.image_index import Subset
 from dml.data.protocol import Split
@@ -41,8 +41,8 @@ CREDIT = "; ".join(one.credit for one in PICTURE_SETS)
 def main(argv: list[str] | None = None) -> int:
     """Returns the exit status: 0 on success, 1 on a mistake in the command."""
     parser = make_parser(__doc__)
-    parser.add_argument("run", type=Path, help="folder of a finished run")
-    parser.add_argument("--out", type=Path, default=PICTURE)
+    parser.add_argument("run", type=parse_path, help="folder of a finished run")
+    parser.add_argument("--out", type=parse_path, default=PICTURE)
     parser.add_argument("--overwrite", action="store_true", help="replace any PNG")
     options = parser.parse_args(argv)
     if options.out != PICTURE:  # that of this repository

@@ -28,8 +28,8 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 from dml.cli.error_lines import report_errors
-from dml.cli.parser import make_parser
-from dml.config.command_line import refuse_repeated
+from dml.cli.parser import make_parser, parse_path
+from dml.config.command_line import refuse_empty, refuse_repeated
 from dml.config.explain import explain
 from dml.core.atomic_io import read_json
 from dml.core.errors import ConfigError, first_line
@@ -67,12 +67,15 @@ def main(argv: list[str] | None = None) -> int:
     parser = make_parser(__doc__)
     parser.add_argument("experiment", help="an id, or all")
     parser.add_argument("overrides", nargs="*", help="options of train.py")
-    parser.add_argument("--runs", default="outputs", help="folder of runs (default: outputs)")
+    parser.add_argument(
+        "--runs", type=parse_path, default="outputs", help="folder of runs (default: outputs)"
+    )
     options = parser.parse_intermixed_args(argv)
     refuse_repeated([f"experiment={options.experiment}", *options.overrides])
+    refuse_empty(options.overrides)
     ids = experiment_ids() if options.experiment == "all" else [options.experiment]
     try:
-        plans = [plan_frame(one, options.overrides, options.runs) for one in ids]
+        plans = [plan_frame(one, options.overrides, str(options.runs)) for one in ids]
     except (HydraException, OmegaConfBaseException, ValueError) as error:
         chosen = [] if options.experiment == "all" else [f"experiment={options.experiment}"]
         raise ConfigError(

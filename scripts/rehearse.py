@@ -22,7 +22,7 @@ import environment  # noqa: F401
 import pandas as pd
 
 from dml.cli.error_lines import report_errors
-from dml.cli.parser import make_parser
+from dml.cli.parser import make_parser, parse_path
 from dml.config.check import check
 from dml.config.schema import Config
 from dml.core.atomic_io import output_folder, write_text
@@ -57,7 +57,7 @@ def main(argv: list[str] | None = None) -> int:
     """Returns the exit status: 0 if nothing had problems, else 1."""
     parser = make_parser(__doc__)
     parser.add_argument("experiments", nargs="*", help="ids (default: all of the papers)")
-    parser.add_argument("--outputs", type=Path, default=Path("outputs/rehearsal"))
+    parser.add_argument("--outputs", type=parse_path, default=Path("outputs/rehearsal"))
     options = parser.parse_args(argv)
     if not options.experiments:
         check_output(SUMMARY, "rehearsal", (), begins_with(PAGE.partition("\n")[0]), hint="")

@@ -13,7 +13,7 @@ from pathlib import Path
 import environment  # noqa: F401
 
 from dml.cli.error_lines import report_errors
-from dml.cli.parser import make_parser
+from dml.cli.parser import make_parser, parse_path
 from dml.core.atomic_io import output_folder
 from dml.runs.figures.drawing import check_picture
 from scripts.studies.potential_plot import draw_field
@@ -26,7 +26,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--alpha", type=float, default=4.0, help="decay of the forces, above 0")
     parser.add_argument("--delta", type=float, default=0.2, help="radius without attraction")
     parser.add_argument("--seed", type=int, default=0, help="seed of the charges")
-    parser.add_argument("--out", type=Path, default=Path("outputs/field.png"), help="PNG to write")
+    parser.add_argument(
+        "--out", type=parse_path, default=Path("outputs/field.png"), help="PNG to write"
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace any PNG")
     options = parser.parse_args(argv)
     for name in ("alpha", "delta"):

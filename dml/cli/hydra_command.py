@@ -14,7 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from dml.cli.error_lines import print_error, report_errors, status_of
-from dml.config.command_line import choices_for_help, refuse_repeated, split_flags
+from dml.config.command_line import (
+    choices_for_help,
+    refuse_empty,
+    refuse_repeated,
+    split_flags,
+)
 from dml.config.presets import TRUST, apply_params, extract_params, split_trust
 from dml.core.errors import ConfigError, first_line, refuse_exits
 from dml.core.exit_status import ExitStatus
@@ -61,6 +66,7 @@ def command(
     if (cwd := os.getcwd()) not in sys.path:
         sys.path.append(cwd)  # for the user's classes; installed packages take precedence
     trust, others = split_trust(sys.argv[1:])
+    refuse_empty(others)
     if resume is not None and (folder := _find_resumed()):
         resume(folder, [word for word in others if word != f"resume={folder}"], trust)
         return ExitStatus.FINISHED

@@ -5,12 +5,24 @@ from __future__ import annotations
 import argparse
 import atexit
 import gc
+from pathlib import Path
 
 
 def make_parser(text: str | None, program: str | None = None) -> argparse.ArgumentParser:
     """Returns a parser of options whose help is the docstring of a command, as it is written."""
     form = argparse.RawDescriptionHelpFormatter
     return argparse.ArgumentParser(program, description=text, formatter_class=form)
+
+
+def parse_path(text: str) -> Path:
+    """Returns the path in a word of the command.
+
+    Raises:
+        ArgumentTypeError: the word is empty, which `Path` takes for the current folder.
+    """
+    if not text:
+        raise argparse.ArgumentTypeError("is empty; give a path, or . for the current folder")
+    return Path(text)
 
 
 def rarely_collect_garbage() -> None:

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from dml.cli.error_lines import report_errors
-from dml.cli.parser import make_parser
+from dml.cli.parser import make_parser, parse_path
 from dml.core.errors import UserError, nearest
 from dml.core.installation import shell_command
 from dml.core.plain_text import print_plain
@@ -47,8 +47,10 @@ def main(
     parser = make_parser(DESCRIPTION.format(command=shell_command("prepare")))
     add, several = parser.add_argument, partial(parser.add_argument, action="append", default=[])
     add("dataset", help=" | ".join(READERS))
-    add("--root", type=Path, default=Path("data"), help="default: data")
-    several("--archive", type=Path, help="a local file, or the folder of several; may be repeated")
+    add("--root", type=parse_path, default=Path("data"), help="default: data")
+    several(
+        "--archive", type=parse_path, help="a local file, or the folder of several; may be repeated"
+    )
     several("--url", help="download from this URL instead; may be repeated")
     add("--check", action="store_true", help="decode every image that is present")
     options = parser.parse_args(argv)

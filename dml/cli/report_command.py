@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dml.cli.error_lines import report_errors
-from dml.cli.parser import make_parser, rarely_collect_garbage
+from dml.cli.parser import make_parser, parse_path, rarely_collect_garbage
 from dml.core.installation import shell_command
 
 DESCRIPTION = """\
@@ -25,10 +25,14 @@ def main(argv: list[str] | None = None) -> int:
     )
     add, shared = parser.add_argument, "runs of other users, shown next to yours; may be repeated"
     add("experiments", nargs="+", metavar="experiment", help="id | all | single")
-    add("--runs", type=Path, default=Path("outputs"), help="folder of runs (default: outputs)")
-    add("--out", type=Path, help="folder of reports (default: <runs>/reports)")
+    add(
+        "--runs", type=parse_path, default=Path("outputs"), help="folder of runs (default: outputs)"
+    )
+    add("--out", type=parse_path, help="folder of reports (default: <runs>/reports)")
     add("--no-figures", action="store_true", help="tables only, which is faster")
-    add("--results", type=Path, action="append", default=[], metavar="<file>.csv", help=shared)
+    add(
+        "--results", type=parse_path, action="append", default=[], metavar="<file>.csv", help=shared
+    )
     add("--overwrite", action="store_true", help="replace any file (default: only such a report)")
     options = parser.parse_args(argv)
     rarely_collect_garbage()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from dml.cli.error_lines import report_errors
-from dml.cli.parser import make_parser, rarely_collect_garbage
+from dml.cli.parser import make_parser, parse_path, rarely_collect_garbage
 from dml.core.errors import UserError, nearest
 from dml.core.installation import shell_command
 from dml.core.plain_text import escape_json, print_plain
@@ -61,7 +61,9 @@ def main(argv: list[str] | None = None) -> int:
     )
     add = parser.add_argument
     add("words", nargs="*", metavar="word", help="best | compare | rm | clean, conditions, ids")
-    add("--runs", type=Path, default=Path("outputs"), help="folder of runs (default: outputs)")
+    add(
+        "--runs", type=parse_path, default=Path("outputs"), help="folder of runs (default: outputs)"
+    )
     add("--json", action="store_true", help="print JSON: all scores, options and paths")
     add("--yes", action="store_true", help="rm and clean: do not ask")
     options = parser.parse_intermixed_args(argv)
