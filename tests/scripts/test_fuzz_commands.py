@@ -12,8 +12,19 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[2] / "scripts"))  # its `environment`
 from scripts import draw_emoji, fuzz_commands, show_field, show_proxies
+from scripts.fuzz.cases import Case, make_case
+from scripts.fuzz.commands import COMMANDS, KINDS, Command
+from scripts.fuzz.process import Ended, Ending
+from scripts.fuzz.verdict import Outcome, try_case
 from tests.conftest import TINY, compose_config, run_config
 
+ROOT = Path(__file__).parents[2]
+NO_COMMANDS = {
+    "scripts.environment",
+    "scripts.fuzz_commands",
+    "dml.cli.hydra_command",
+    *("scripts.runs", "scripts.report", "scripts.prepare_data"),  # only call `dml.cli`
+}
 # These end before anything is trained.
 FAST = ["plan", "runs", "runs compare", "report", "show_field", "draw_emoji", "search", "benchmark"]
 
@@ -39,6 +50,12 @@ def waits():
     time.sleep(60)
 
 
+def works_on():
+    """A command that takes long."""
+    while True:
+        pass
+
+
 def writes_over():
     """A command that changes what was there."""
     Path("mine").write_text("other")
@@ -50,11 +67,11 @@ def is_mute():
     return 1
 
 
-def outcome(function, place, wrong=False):
+def outcome(function, place, wrong=False, seconds=20):
     (place / "mine").write_text("mine")
-    command = fuzz_commands.Command(__name__, function.__name__)
-    case = fuzz_commands.Case(command, function.__name__, (), wrong)
-    return fuzz_commands.run_case(case, place, seconds=20, silence=1)
+    name = function.__name__
+    case = Case(name, Command(f"{__name__}:{name}"), (), wrong)
+    return try_case(case, place, seconds, silence=1)
 
 
 @pytest.mark.parametrize(
@@ -73,14 +90,31 @@ def test_each_check_finds_its_fault(tmp_path, function, wrong, problem):
 
 
 def test_a_command_that_works_has_no_problems(tmp_path):
-    assert outcome(works, tmp_path) == fuzz_commands.Outcome(0, "done\n", (), cut=False)
+    assert outcome(works, tmp_path) == Outcome(Ended(0, Ending.ITSELF), "done\n", ())
+
+
+def test_a_command_that_works_on_is_cut(tmp_path):
+    ended = outcome(works_on, tmp_path, seconds=1.5)
+    assert (ended.ended.ending, ended.problems) == (Ending.CUT, ())
 
 
 def test_commands_are_repeatable_and_of_every_kind():
-    cases = [fuzz_commands.make_case(0, number) for number in range(600)]
-    assert cases == [fuzz_commands.make_case(0, number) for number in range(600)]
-    assert {case.name for case in cases} == set(fuzz_commands.COMMANDS)
-    assert cases != [fuzz_commands.make_case(1, number) for number in range(600)]
+    cases = [make_case(0, number) for number in range(600)]
+    assert cases == [make_case(0, number) for number in range(600)]
+    assert {case.name for case in cases} == set(COMMANDS)
+    assert cases != [make_case(1, number) for number in range(600)]
+    words = {word.partition("=")[2] or word for case in cases for word in case.words}
+    for name, kind in KINDS.items():
+        values = {*kind.wrong, *kind.odd}
+        assert len(values & words) > len(values) / 2, name
+
+
+def test_every_script_is_tried():
+    """And every module of `dml.cli` that is a command."""
+    called = {command.call.partition(":")[0] for command in COMMANDS.values()}
+    scripts = {f"scripts.{path.stem}" for path in ROOT.glob("scripts/*.py")}
+    clients = {f"dml.cli.{path.stem}" for path in ROOT.glob("dml/cli/*_command*.py")}
+    assert called == (scripts | clients) - NO_COMMANDS
 
 
 def test_fast_commands(capsys):
