@@ -11,19 +11,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import clone  # noqa: F401
 
 from dml.cli.error_lines import report_errors
-from dml.cli.parser import Parser
+from dml.cli.parser import Parser, parse_path
 
 
 @report_errors
 def main(words: Sequence[str] | None = None) -> int:
     """Returns the exit status: 0, or 1 if a difference is too large or the folder has no clone."""
     parser = Parser(__doc__)
-    parser.add_argument("repositories", nargs="?", type=Path, help="folder of their clones")
+    parser.add_argument("repositories", nargs="?", type=parse_path, help="folder of their clones")
     options = parser.parse(words)
     from scripts.fidelity.table import compare_all  # imported late: --help need not load torch
 

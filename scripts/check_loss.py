@@ -17,8 +17,7 @@ from pathlib import Path
 import clone  # noqa: F401
 
 from dml.cli.error_lines import report_errors
-from dml.cli.parser import Parser
-from dml.core.atomic_io import output_folder
+from dml.cli.parser import Parser, parse_path
 from dml.core.names import check_name
 
 
@@ -26,11 +25,11 @@ from dml.core.names import check_name
 def main(argv: list[str] | None = None) -> int:
     """Returns 0."""
     parser = Parser(__doc__)
-    parser.add_argument("features", type=Path)
+    parser.add_argument("features", type=parse_path)
     parser.add_argument("options", nargs="+", metavar="option=value")
     parser.add_argument("--name", default="yours", help="of the loss, in table and picture")
     parser.add_argument("--quick", action="store_true", help="three trials, two repeats")
-    parser.add_argument("--outputs", type=Path, default=Path("outputs/check_loss"))
+    parser.add_argument("--outputs", type=parse_path, default=Path("outputs/check_loss"))
     parser.add_argument("--overwrite", action="store_true", help="replace any page of this name")
     options = vars(parser.parse(argv))
     check_name(options["name"], "--name")
@@ -40,7 +39,6 @@ def main(argv: list[str] | None = None) -> int:
 
     if not options.pop("overwrite"):
         check_page(options["outputs"], f"{options['name']}_page", f"# {options['name']} ")
-    options["outputs"] = output_folder(options["outputs"])
     check_loss(**options)
     return 0
 

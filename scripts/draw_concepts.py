@@ -13,7 +13,7 @@ from pathlib import Path
 from clone import ROOT
 
 from dml.cli.error_lines import report_errors
-from dml.cli.parser import Parser
+from dml.cli.parser import Parser, parse_path
 from dml.core.atomic_io import output_folder
 from dml.runs.figures.drawing import check_picture
 from scripts.concepts import evaluation_pictures, method_pictures
@@ -32,7 +32,7 @@ def main(argv: list[str] | None = None) -> int:
     """Returns the exit status, 0."""
     parser = Parser(__doc__)
     parser.add_argument("names", nargs="*", metavar="name", help=" | ".join(PICTURES))
-    parser.add_argument("--out", type=Path, default=CONCEPTS, help="default: docs/concepts")
+    parser.add_argument("--out", type=parse_path, default=CONCEPTS, help="default: docs/concepts")
     parser.add_argument("--overwrite", action="store_true", help="replace any PNG")
     options = parser.parse(argv)
     unknown = set(options.names) - set(PICTURES)

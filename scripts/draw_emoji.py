@@ -22,7 +22,8 @@ import numpy as np
 from torch import nn
 
 from dml.cli.error_lines import report_errors
-from dml.cli.parser import Parser
+from dml.cli.parser import Parser, parse_path
+from dml.core.errors import UserError
 from dml.data.image_index import Subset
 from dml.data.protocol import Split
 from dml.runs.figures.drawing import check_picture
@@ -40,8 +41,8 @@ CREDIT = "; ".join(one.credit for one in PICTURE_SETS)
 def main(argv: list[str] | None = None) -> int:
     """Returns the exit status: 0 on success, 1 on a mistake in the command."""
     parser = Parser(__doc__)
-    parser.add_argument("run", type=Path, help="folder of a finished run")
-    parser.add_argument("--out", type=Path, default=PICTURE)
+    parser.add_argument("run", type=parse_path, help="folder of a finished run")
+    parser.add_argument("--out", type=parse_path, default=PICTURE)
     parser.add_argument("--overwrite", action="store_true", help="replace any PNG")
     options = parser.parse(argv)
     if options.out != PICTURE:  # that of this repository
@@ -59,8 +60,13 @@ def draw_emoji_neighbors(folder: Path, out: Path) -> None:
     Args:
         folder: finished run with `data=emoji`; its first model is used.
         out: PNG to write.
+
+    Raises:
+        UserError: the run is of another dataset, or has none of the drawings.
     """
     config = load_config(folder)
+    if config.data.name != "emoji":
+        raise UserError(f"run: {folder} has data={config.data.name}; give a run with data=emoji")
     context = RunContext(load_cfg(folder), config)
     first = context.jobs[0]
     split = Split(_shown(first.test.query))
@@ -77,6 +83,8 @@ def _shown(subset: Subset) -> Subset:
     """Returns the images of `PICTURE_SETS`, which name the files."""
     names = {one.name for one in PICTURE_SETS}
     kept = [row for row in subset.rows if Path(str(subset.index.images[row])).stem in names]
+    if not kept:
+        raise UserError("run: its test images have none of the drawings that may be shown")
     return Subset(subset.index, np.array(kept))
 
 

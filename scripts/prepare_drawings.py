@@ -13,7 +13,7 @@ from pathlib import Path
 import clone  # noqa: F401
 
 from dml.cli.error_lines import report_errors
-from dml.cli.parser import Parser
+from dml.cli.parser import Parser, parse_path
 
 
 @report_errors
@@ -21,10 +21,10 @@ def main(words: Sequence[str] | None = None) -> int:
     """Returns the exit status: 0 if the dataset is ready."""
     parser = Parser(__doc__)
     parser.add_argument("dataset", choices=("emoji", "shapes"))
-    parser.add_argument("--root", type=Path, default=Path("data"), help="default: data")
+    parser.add_argument("--root", type=parse_path, default=Path("data"), help="default: data")
     parser.add_argument(
         "--archive",
-        type=Path,
+        type=parse_path,
         action="append",
         default=[],
         help="a package, or the folder of several; may be repeated (default: they are fetched)",

@@ -17,7 +17,7 @@ from pathlib import Path
 import clone  # noqa: F401
 
 from dml.cli.error_lines import report_errors
-from dml.cli.parser import Parser
+from dml.cli.parser import Parser, parse_path
 
 
 @report_errors
@@ -25,7 +25,7 @@ def main(words: Sequence[str] | None = None) -> int:
     """Returns the exit status: 0 if nothing had problems, else 1."""
     parser = Parser(__doc__)
     parser.add_argument("experiments", nargs="*", help="ids (default: all of the papers)")
-    parser.add_argument("--outputs", type=Path, default=Path("outputs/rehearsal"))
+    parser.add_argument("--outputs", type=parse_path, default=Path("outputs/rehearsal"))
     options = parser.parse(words)
     from scripts.docs.rehearsal import rehearse_all  # imported late: --help need not load torch
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import clone  # noqa: F401
 
 from dml.cli.error_lines import report_errors
-from dml.cli.parser import Parser
+from dml.cli.parser import Parser, parse_path
 from dml.core.atomic_io import output_folder
 from dml.core.errors import UserError
 
@@ -30,10 +30,12 @@ def main(argv: list[str] | None = None) -> int:
     parser = Parser(__doc__)
     declared = [path.parent.name for path in STUDIES.glob("*/declaration.yaml")]
     parser.add_argument("study", choices=declared)
-    parser.add_argument("data", type=Path, nargs="?", help="file of features, folder of datasets")
+    parser.add_argument(
+        "data", type=parse_path, nargs="?", help="file of features, folder of datasets"
+    )
     parser.add_argument("--arms", type=lambda names: names.split(","))
-    parser.add_argument("--outputs", type=Path, default=Path("outputs/studies"))
-    parser.add_argument("--pages", type=Path, default=PAGES)
+    parser.add_argument("--outputs", type=parse_path, default=Path("outputs/studies"))
+    parser.add_argument("--pages", type=parse_path, default=PAGES)
     parser.add_argument("--overwrite", action="store_true", help="replace any page of this name")
     options = parser.parse(argv)
     # Imported late: --help need not load torch.
@@ -45,10 +47,10 @@ def main(argv: list[str] | None = None) -> int:
     study, tables = read_declaration(file), options.pages / options.study
     if options.pages != PAGES and not options.overwrite:
         check_page(options.pages, options.study, f"# {study.title}")
-    outputs = output_folder(options.outputs / options.study)
     if unknown := set(options.arms or ()) - set(study.arms):
         raise UserError(f"--arms: no {', '.join(unknown)}; the study has {', '.join(study.arms)}")
-    commit = committed_at(file) if options.data else ""
+    if options.data:
+        outputs, commit = output_folder(options.outputs / options.study), committed_at(file)
     for arm in (options.arms or study.arms) if options.data else ():
         results = train_arm(study, arm, study.arms[arm], options.data, outputs / arm)
         results.scores["declared"] = commit

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dml.cli.error_lines import print_error, status_of
-from dml.config.command_line import HELP, refuse_repeated, split_flags
+from dml.config.command_line import HELP, refuse_empty, refuse_repeated, split_flags
 from dml.config.presets import TRUST, apply_params, extract_params, split_trust
 from dml.core.errors import ConfigError, first_line, refuse_exits
 from dml.core.exit_status import ExitStatus
@@ -67,6 +67,7 @@ def run_command(
     if (cwd := os.getcwd()) not in sys.path:
         sys.path.append(cwd)  # for the user's classes; installed packages take precedence
     trust, others = split_trust(words)
+    refuse_empty(others)
     folder = _find_resumed(others) if resume is not None else ""
     if resume is not None and folder:
         resume(folder, [word for word in others if word != f"resume={folder}"], trust)

@@ -7,6 +7,7 @@ import atexit
 import gc
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, NoReturn
 
 from dml.core.errors import ConfigError, nearest
@@ -106,6 +107,17 @@ def complete_override(prefix: str, config_name: str = "train", **context: Any) -
         names = [*choices, *list_options(compose_config(config_name, []))]
         words = [f"{name}=" for name in dict.fromkeys(names)]
     return [word for word in words if word.startswith(prefix)]
+
+
+def parse_path(text: str) -> Path:
+    """Returns the path in a word of the command.
+
+    Raises:
+        ArgumentTypeError: the word is empty, which `Path` takes for the current folder.
+    """
+    if not text:
+        raise argparse.ArgumentTypeError("is empty; give a path, or . for the current folder")
+    return Path(text)
 
 
 def rarely_collect_garbage() -> None:

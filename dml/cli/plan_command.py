@@ -6,7 +6,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dml.cli.parser import Parser, complete_experiment, complete_override, set_completer
+from dml.cli.parser import Parser, complete_experiment, complete_override, parse_path, set_completer
 from dml.core.installation import shell_command
 
 if TYPE_CHECKING:  # otherwise imported late: --help need not load it
@@ -48,7 +48,9 @@ def parser() -> Parser:
     set_completer(add("experiment", help="an id, or all"), complete_experiment)
     overrides = add("overrides", nargs="*", metavar="option=value", help="of dml train")
     set_completer(overrides, complete_override)
-    parser.add_argument("--runs", default="outputs", help="folder of runs (default: outputs)")
+    parser.add_argument(
+        "--runs", type=parse_path, default="outputs", help="folder of runs (default: outputs)"
+    )
     return parser
 
 
@@ -71,16 +73,17 @@ def _plan(options: Namespace) -> dict[str, pd.DataFrame]:
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
-    from dml.config.command_line import refuse_repeated
+    from dml.config.command_line import refuse_empty, refuse_repeated
     from dml.config.explain import explain
     from dml.core.errors import ConfigError, first_line
     from dml.results.catalog import experiment_ids
     from dml.results.plan import plan_frame
 
     refuse_repeated([f"experiment={options.experiment}", *options.overrides])
+    refuse_empty(options.overrides)
     ids = experiment_ids() if options.experiment == "all" else [options.experiment]
     try:
-        return {id: plan_frame(id, options.overrides, options.runs) for id in ids}
+        return {id: plan_frame(id, options.overrides, str(options.runs)) for id in ids}
     except (HydraException, OmegaConfBaseException, ValueError) as error:
         chosen = [] if options.experiment == "all" else [f"experiment={options.experiment}"]
         problems = explain([*chosen, *options.overrides], "train")

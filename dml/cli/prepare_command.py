@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dml.cli.parser import Parser, set_completer
+from dml.cli.parser import Parser, parse_path, set_completer
 from dml.core.errors import ConfigError, UserError, nearest
 from dml.core.installation import shell_command
 from dml.core.plain_text import print_plain
@@ -34,8 +34,10 @@ def parser() -> Parser:
     parser = Parser(DESCRIPTION.format(command=shell_command("prepare")), "prepare")
     add, several = parser.add_argument, partial(parser.add_argument, action="append", default=[])
     set_completer(add("dataset", help=" | ".join(DATASETS)), lambda **context: DATASETS)
-    add("--root", type=Path, default=Path("data"), help="default: data")
-    several("--archive", type=Path, help="a local file, or the folder of several; may be repeated")
+    add("--root", type=parse_path, default=Path("data"), help="default: data")
+    several(
+        "--archive", type=parse_path, help="a local file, or the folder of several; may be repeated"
+    )
     several("--url", help="download from this URL instead; may be repeated")
     add("--check", action="store_true", help="decode every image that is present")
     return parser

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from dml.cli.parser import Parser, complete_experiment, rarely_collect_garbage, set_completer
+from dml.cli.parser import (
+    Parser,
+    complete_experiment,
+    parse_path,
+    rarely_collect_garbage,
+    set_completer,
+)
 from dml.core.installation import shell_command
 
 DESCRIPTION = """\
@@ -24,10 +30,14 @@ def parser() -> Parser:
     add, shared = parser.add_argument, "runs of other users, shown next to yours; may be repeated"
     experiments = add("experiments", nargs="+", metavar="experiment", help="id | all | single")
     set_completer(experiments, complete_experiment)
-    add("--runs", type=Path, default=Path("outputs"), help="folder of runs (default: outputs)")
-    add("--out", type=Path, help="folder of reports (default: <runs>/reports)")
+    add(
+        "--runs", type=parse_path, default=Path("outputs"), help="folder of runs (default: outputs)"
+    )
+    add("--out", type=parse_path, help="folder of reports (default: <runs>/reports)")
     add("--no-figures", action="store_true", help="tables only, which is faster")
-    add("--results", type=Path, action="append", default=[], metavar="<file>.csv", help=shared)
+    add(
+        "--results", type=parse_path, action="append", default=[], metavar="<file>.csv", help=shared
+    )
     add("--overwrite", action="store_true", help="replace any file (default: only such a report)")
     return parser
 

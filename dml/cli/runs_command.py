@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from dml.cli.parser import Parser, rarely_collect_garbage
+from dml.cli.parser import Parser, parse_path, rarely_collect_garbage
 from dml.core.errors import UserError, nearest
 from dml.core.installation import shell_command
 from dml.core.plain_text import escape_json, print_plain
@@ -58,7 +58,9 @@ def parser() -> Parser:
     parser = Parser(text, "runs")
     add = parser.add_argument
     add("words", nargs="*", metavar="word", help="best | compare | rm | clean, conditions, ids")
-    add("--runs", type=Path, default=Path("outputs"), help="folder of runs (default: outputs)")
+    add(
+        "--runs", type=parse_path, default=Path("outputs"), help="folder of runs (default: outputs)"
+    )
     add("--json", action="store_true", help="print JSON: all scores, options and paths")
     add("--yes", action="store_true", help="rm and clean: do not ask")
     return parser

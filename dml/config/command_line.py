@@ -18,6 +18,8 @@ FLAGS = (*MULTIRUN, *HELP, "--hydra-help", "--version", "--resolve", "--run", "-
 FLAGS_WITH_VALUE = ("--cfg", "-c", "--package", "-p", "--config-path", "-cp", "--config-name",
                     "-cn", "--config-dir", "-cd", "--experimental-rerun", "--info",
                     "-i")  # fmt: skip
+PATHS = (*("outputs", "data.root", "data.reader.root", "params", "resume", "run", "embeddings"),)
+EMPTY = ("", "''", '""')  # as Hydra reads them
 
 
 def split_flags(words: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -49,6 +51,17 @@ def refuse_repeated(words: Sequence[str]) -> None:
             continue
         if chosen.setdefault(group, word) != word:
             problems.append(f"{group}: chosen twice, by {chosen[group]} and {word}; write one")
+    if problems:
+        raise ConfigError(problems)
+
+
+def refuse_empty(words: Sequence[str]) -> None:
+    """Raises ConfigError for an empty path, which would mean the current folder."""
+    problems = []
+    for word in words:
+        name, is_option, value = word.lstrip("+").partition("=")
+        if is_option and name in PATHS and value in EMPTY:
+            problems.append(f"{name}: is empty; give a path, or leave {name}= out")
     if problems:
         raise ConfigError(problems)
 

@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from dml.config.check import check
-from dml.config.command_line import FLAGS, is_multirun, list_groups, split_flags
+from dml.config.command_line import FLAGS, is_multirun, list_groups, refuse_empty, split_flags
 from dml.config.identity import flatten
 from dml.config.schema import Config, EvaluateConfig
 from dml.core.errors import ConfigError, first_line, nearest
@@ -62,6 +62,7 @@ def compose_config(config_name: str, overrides: Sequence[str]) -> DictConfig:
     Raises:
         ConfigError: a wrong option, one line per problem.
     """
+    refuse_empty(overrides)
     try:
         with initialize_config_dir(str(CONFIGS), version_base="1.3"):
             flags, others = split_flags(overrides)

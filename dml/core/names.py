@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from dml.core.errors import UserError
 
@@ -24,3 +25,9 @@ def check_name(text: str, option: str) -> str:
     if not is_name(text):
         raise UserError(f"{option}: {text!r} becomes the name of a file: {RULE}")
     return text
+
+
+def named_folder(path: str | Path) -> Path:
+    """Returns a path that ends in the folder's name: that of `.` and `..` from the root."""
+    path = Path(path)
+    return path if path.name not in ("", "..") else path.resolve()

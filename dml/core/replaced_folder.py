@@ -59,6 +59,8 @@ def replace_folder(target: Path, names: Collection[str]) -> Iterator[Path]:
 
 def recover_folder(target: Path) -> None:
     """Puts a folder back which a killed process had renamed to make way for a new one."""
+    if not target.name:  # . and /, which nobody has renamed
+        return
     old = _old(target)
     if not os.path.lexists(target) and _is_marked(old):
         with suppress(OSError):

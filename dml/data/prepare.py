@@ -65,6 +65,8 @@ def _assign_files(dataset: DatasetSource, archives: Sequence[Path], urls: Sequen
         values: Sources = {Path(str(value).partition("?")[0]).name: value}
         if isinstance(value, Path) and value.is_dir():
             values = {name: value / name for name in names if (value / name).is_file()}
+            if not values:
+                raise UserError(f"--archive: the folder {value} has no {' or '.join(names)}")
         elif isinstance(value, Path) and not value.is_file():
             raise UserError(f"--archive {value} does not exist")
         elif len(names) == 1:

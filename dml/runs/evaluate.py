@@ -66,7 +66,7 @@ def evaluate(config: EvaluateConfig, given: Collection[str] = ()) -> dict[str, A
             result, path = _score_network(config, given)
         else:
             source = Path(config.embeddings)
-            path = source.with_name(f"{source.stem}.evaluation.json")
+            path = source.parent / f"{source.stem}.evaluation.json"
             _check_scores_file(path, source.name, config.overwrite)
             embeddings = load_embeddings(source, resolve_device(config.device))
             if embeddings.queries_are_in_gallery:

@@ -28,6 +28,7 @@ from dml.core.atomic_io import write_json
 from dml.core.errors import ConfigError, UserError, refuse_exits
 from dml.core.installation import git_revision, shell_command, versions
 from dml.core.locks import Busy
+from dml.core.names import named_folder
 from dml.core.option_values import selection_section
 from dml.core.progress import open_display, show_task
 from dml.core.run_log import log_start, run_logger, write_log
@@ -107,6 +108,7 @@ def resume(path: str | Path, words: Sequence[str] = (), trust: bool = False) -> 
     Raises:
         UserError: the folder is not a run folder, or a word changes the result; see also `run`.
     """
+    folder = RunFolder(named_folder(path))
     stored = load_cfg(path, trust, trains=True, words=words)
     cfg = OmegaConf.merge(stored, OmegaConf.from_dotlist([*words]))
     assert isinstance(cfg, DictConfig)
@@ -119,9 +121,9 @@ def resume(path: str | Path, words: Sequence[str] = (), trust: bool = False) -> 
         raise ConfigError(
             f"resume: {name} is not stored in {path}; add {name}=<value>" for name in missing
         )
-    if note := refuse_changed_code(RunFolder(path), cfg):
+    if note := refuse_changed_code(folder, cfg):
         print_line(f"note: {note}")
-    return run(cfg, check(cfg, Config), None, folder=RunFolder(path))
+    return run(cfg, check(cfg, Config), None, folder=folder)
 
 
 @restored_process_state()

@@ -6,11 +6,12 @@ other class repel it (red), for each class.
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 
 from dml.cli.error_lines import report_errors
-from dml.cli.parser import Parser
+from dml.cli.parser import Parser, parse_path
 from dml.core.atomic_io import output_folder
 from dml.runs.figures.drawing import check_picture
 from scripts.studies.potential_plot import draw_field
@@ -23,11 +24,16 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--alpha", type=float, default=4.0, help="decay of the forces, above 0")
     parser.add_argument("--delta", type=float, default=0.2, help="radius without attraction")
     parser.add_argument("--seed", type=int, default=0, help="seed of the charges")
-    parser.add_argument("--out", type=Path, default=Path("outputs/field.png"), help="PNG to write")
+    parser.add_argument(
+        "--out", type=parse_path, default=Path("outputs/field.png"), help="PNG to write"
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace any PNG")
     options = parser.parse(argv)
-    if not options.alpha > 0 or not options.delta > 0:
-        parser.error("--alpha and --delta are above 0")
+    for name in ("alpha", "delta"):
+        if not 0 < getattr(options, name) < math.inf:
+            parser.error(f"--{name} is a number above 0")
+    if not 0 <= options.seed < 2**63:
+        parser.error("--seed is a whole number from 0 to 2**63 - 1")
     check_picture(options.out, "--out", options.overwrite)
     output_folder(options.out.parent)
     draw_field(options.out, alpha=options.alpha, delta=options.delta, seed=options.seed)

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from dml.cli.error_lines import report_errors
-from dml.cli.parser import Parser
+from dml.cli.parser import Parser, parse_path
 from dml.core.atomic_io import output_folder
 
 
@@ -22,16 +22,22 @@ def main(argv: list[str] | None = None) -> int:
     """Returns the exit status: 0 on success, 1 on a mistake in the command."""
     parser = Parser(__doc__)
     parser.add_argument("data", choices=("digits", "glyphs", "mnist"))
-    parser.add_argument("--root", default="data", help="folder of the dataset (default: data)")
+    parser.add_argument(
+        "--root", type=parse_path, default="data", help="folder of the dataset (default: data)"
+    )
     parser.add_argument("--classes", type=int, default=10, help="number of classes (default: 10)")
     parser.add_argument("--stages", type=int, default=4, help="stages after the first (default: 4)")
     parser.add_argument("--samples", action="store_true", help="samples in place of proxies")
     parser.add_argument(
-        "--out", type=Path, default=Path("outputs/proxies"), help="folder of the picture"
+        "--out", type=parse_path, default=Path("outputs/proxies"), help="folder of the picture"
     )
     parser.add_argument("--overwrite", action="store_true", help="replace any PNG")
     parser.add_argument("overrides", nargs="*", help="options of train.py, such as optim.lr=1e-3")
     options = parser.parse(argv)
+    if options.classes < 2:
+        parser.error("--classes is at least 2")
+    if options.stages < 0:
+        parser.error("--stages is at least 0")
     path = _draw(options)
     print(f"picture  {path}")
     return 0
@@ -49,13 +55,13 @@ def _draw(options: argparse.Namespace) -> Path:
 
     path = options.out / f"{options.data}{'_samples' * options.samples}.png"
     check_picture(path, "--out", options.overwrite)
-    output_folder(options.out)
     data = "digits" if options.data == "mnist" else options.data  # the same kind of images
     own = (f"data={data}", f"data.root={options.root}", f"method.stages={options.stages + 2}")
     own += SAMPLES * options.samples
     cfg = compose_config("train", [*OVERRIDES, *own, *options.overrides])
     mnist = options.data == "mnist"
     index = read_mnist(options.root) if mnist else Builder(check(cfg, Config)).index()
+    output_folder(options.out)
     draw_proxy_figure(cfg, index, options.classes, path)
     return path
 

@@ -3,6 +3,7 @@ import pytest
 from dml.config.command_line import (
     choices_for_help,
     list_groups,
+    refuse_empty,
     refuse_repeated,
     split_flags,
 )
@@ -33,3 +34,11 @@ def test_a_group_is_chosen_once():
     refuse_repeated(["data=cub", "loss=ms", "data=cub", "optim.lr=1", "optim.lr=2"])
     with pytest.raises(ConfigError, match="data: chosen twice, by data=cub and data=sop"):
         refuse_repeated(["data=cub", "loss=ms", "data=sop"])
+
+
+@pytest.mark.parametrize("word", ["outputs=", "run=''", '+data.root=""', "params=", "embeddings="])
+def test_paths_are_not_empty(word):
+    refuse_empty(["outputs=.", "note=", "data=cub", "run"])
+    name = word.lstrip("+").partition("=")[0]
+    with pytest.raises(ConfigError, match=f"^{name}: is empty; give a path"):
+        refuse_empty(["data=cub", word])

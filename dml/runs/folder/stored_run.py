@@ -25,6 +25,7 @@ from dml.config.identity import flatten, identity
 from dml.config.plain_yaml import read_plain_yaml
 from dml.core.errors import UserError, first_line
 from dml.core.locks import find_held, is_locked
+from dml.core.names import named_folder
 from dml.core.regular_files import open_regular, read_regular
 from dml.tracking import History
 
@@ -197,6 +198,7 @@ def find_runs(root: Path) -> list[Path]:
 
 def read_run(folder: Path) -> StoredRun:
     """Returns the run of a folder, with the state *damaged* if a file cannot be read."""
+    folder = named_folder(folder)
     run = StoredRun(folder)
     try:
         run.size, run.written = _measure(folder)

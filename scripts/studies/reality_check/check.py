@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import dml
+from dml.core.atomic_io import output_folder
 from dml.core.errors import UserError
 from dml.data.features import read_features
 from scripts.studies.reality_check.declaration import Claim, read_declaration
@@ -39,6 +40,7 @@ def check_loss(
         raise UserError(f"--name: {name} is a loss of the study")
     published = Results.read(RESULTS)
     _check_counts(features, published)
+    output_folder(outputs)  # before minutes of training
     if any(one.startswith("loss._target_=") for one in options):
         options = ["loss=custom", *options]
     tried = [o for o in without_search([*study.options, *options]) if not o.startswith("protocol.")]

@@ -1,0 +1,1 @@
+"""Random wrong commands: their table, how they are changed, run and judged."""
