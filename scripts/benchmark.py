@@ -24,7 +24,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = Parser(__doc__)
     parser.add_argument("suite", choices=[one.name for one in modules if one.name[0] != "_"])
     parser.add_argument("options", nargs=argparse.REMAINDER, help="of the suite, or --help")
-    given = parser.parse(argv)
+    given = parser.parse_args(argv)
     importlib.import_module(f"scripts.benchmarks.{given.suite}").main(given.options)
     return 0
 

@@ -11,7 +11,7 @@ from dml.config.check import check
 from dml.config.schema import Config
 from dml.results.catalog import PAPERS, experiment_ids, list_cells, load_experiment
 from dml.results.published import find_results, parse_setting, read_table
-from scripts.plan import estimate_hours
+from dml.results.plan import estimate_hours
 
 
 def expected_setting(cfg: DictConfig) -> dict[str, object]:
