@@ -7,7 +7,7 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dml.cli.parser import Parser, parse_path, rarely_collect_garbage
 from dml.core.errors import UserError, nearest
@@ -15,6 +15,9 @@ from dml.core.installation import shell_command
 from dml.core.plain_text import escape_json, print_plain
 
 if TYPE_CHECKING:  # otherwise imported late: --help need not load it
+    import pandas as pd
+
+    from dml.core.plain_console import PlainConsole
     from dml.runs.folder.stored_run import StoredRun
 
 # Files that a run may have written before its first evaluation, and folders of trackers.
@@ -25,6 +28,7 @@ OF_EMPTY_RUNS = {
 TRACKERS = ("tensorboard", "wandb")
 PARTIAL = re.compile(r"\..+\.[0-9a-f]{8}\.partial")  # of `dml.core.atomic_io.replace_file`
 ACTIONS = ("list", "best", "compare", "rm", "clean")
+CONDITIONS = ("list", "best", "clean")  # actions that take conditions, not runs
 DESCRIPTION = """\
 Lists the runs below outputs/, the newest first.
 
@@ -69,51 +73,100 @@ def parser() -> Parser:
 def main(words: Sequence[str]) -> int:
     """Runs the command and returns its exit status."""
     options = parser().parse(words)
-    words, root = list(options.words), options.runs
-    action = words.pop(0) if words[:1] and words[0] in ACTIONS else "list"
-    if action in ("list", "best", "clean"):
+    action, words = split_action(options.words)
+    check_words(action, words, options.json)
+    rarely_collect_garbage()
+    from dml.results.frame import load_frame, one_per_run
+    from dml.results.run_list import find_run, select_runs
+
+    frame = load_frame(options.runs)
+    runs = one_per_run(frame)
+    if action == "compare":
+        pair = [find_run(word, runs) for word in words]
+        _print_comparison(pair, frame, options.runs / "comparisons")
+        return 0
+    if action == "rm":
+        whole = [find_run(word, runs).run for word in words]
+        return _remove(plan_removal(whole, whole=True), options.yes)
+    chosen = select_runs(runs, words)
+    if action == "clean":
+        return _remove(plan_removal(chosen.run, whole=False), options.yes)
+    if action == "best":
+        chosen, texts = _rank(chosen, frame)
+    else:
+        texts = _list(chosen)
+    if options.json:
+        _print_json(chosen)
+    elif texts:
+        _print_texts(texts)
+    elif len(runs):
+        print_plain(f"none of {len(runs)} runs meets {' '.join(words) or 'state=finished'}")
+    else:
+        print_plain(f"no runs in {options.runs}; {shell_command('train')} creates one")
+    return 0
+
+
+def split_action(words: Sequence[str]) -> tuple[str, list[str]]:
+    """Returns the action that the words begin with (default: list), and the other words."""
+    if words and words[0] in ACTIONS:
+        return words[0], list(words[1:])
+    return "list", list(words)
+
+
+def check_words(action: str, words: Sequence[str], as_json: bool) -> None:
+    """Raises UserError for words that an action does not take."""
+    if action in CONDITIONS:
         for word in words:
             if "=" not in word:
                 hint = nearest(word, ACTIONS) or f"; one of {', '.join(ACTIONS)}"
                 raise UserError(f"{word}: neither a condition such as loss=ms nor an action{hint}")
-    elif len(words) != 2 if action == "compare" else not words:
-        raise UserError(f"{action}: takes {'two runs' if action == 'compare' else 'runs'}, by id")
-    elif action == "compare" and options.json:
+    elif action == "compare" and len(words) != 2:
+        raise UserError("compare: takes two runs, by id")
+    elif not words:
+        raise UserError(f"{action}: takes runs, by id")
+    elif action == "compare" and as_json:
         raise UserError("compare: prints tables only; leave out --json")
-    rarely_collect_garbage()
-    from dml.core.plain_console import PlainConsole
-    from dml.results import run_list
-    from dml.results.frame import load_frame, one_per_run
 
-    console = PlainConsole()  # colors only on a terminal
-    frame = load_frame(root)
-    runs = one_per_run(frame)
-    if action in ("compare", "rm"):
-        found = [run_list.find_run(word, runs) for word in words]
-    else:
-        chosen = run_list.select_runs(runs, words)
-    if action in ("rm", "clean"):
-        whole = action == "rm"
-        affected = [run.run for run in found] if whole else chosen.run
-        return _remove(plan_removal(affected, whole), options.yes)
-    if action == "compare":
-        folder = root / "comparisons"
-        shown = run_list.compare_runs(found[0], found[1], frame, folder, console.width)
-    elif action == "best":
-        groups = run_list.rank_runs(frame[frame.folder.isin(chosen.folder)])
-        chosen = chosen.loc[[folder for group in groups for folder in group.folder.unique()]]
-        shown = run_list.best_table(groups, console.width) if groups else []
-    else:
-        shown = run_list.run_table(chosen, console.width) if len(chosen) else []
-    if options.json:
-        print(escape_json(run_list.to_json(chosen)))
-    elif not shown and len(runs):
-        print_plain(f"none of {len(runs)} runs meets {' '.join(words) or 'state=finished'}")
-    elif not shown:
-        print_plain(f"no runs in {root}; {shell_command('train')} creates one")
-    for text in () if options.json else shown:
+
+def _print_comparison(pair: Sequence[Any], frame: pd.DataFrame, folder: Path) -> None:
+    from dml.results.run_list import compare_runs
+
+    _print_texts(compare_runs(pair[0], pair[1], frame, folder, _console().width))
+
+
+def _rank(chosen: pd.DataFrame, frame: pd.DataFrame) -> tuple[pd.DataFrame, Iterable[Any]]:
+    """Returns the chosen runs, best first, and their table."""
+    from dml.results.run_list import best_table, rank_runs
+
+    groups = rank_runs(frame[frame.folder.isin(chosen.folder)])
+    folders = [folder for group in groups for folder in group.folder.unique()]
+    texts = best_table(groups, _console().width) if groups else ()
+    return chosen.loc[folders], texts
+
+
+def _list(chosen: pd.DataFrame) -> Iterable[Any]:
+    """Returns the table of the chosen runs; nothing if there are none."""
+    from dml.results.run_list import run_table
+
+    return run_table(chosen, _console().width) if len(chosen) else ()
+
+
+def _print_json(chosen: pd.DataFrame) -> None:
+    from dml.results.run_list import to_json
+
+    print(escape_json(to_json(chosen)))
+
+
+def _print_texts(texts: Iterable[Any]) -> None:
+    console = _console()
+    for text in texts:
         console.print(text, soft_wrap=True)
-    return 0
+
+
+def _console() -> PlainConsole:
+    from dml.core.plain_console import PlainConsole  # imported late: it loads rich
+
+    return PlainConsole()  # colors only on a terminal
 
 
 def plan_removal(runs: Iterable[StoredRun], whole: bool) -> list[Removal]:

@@ -10,8 +10,8 @@ from omegaconf import DictConfig
 from dml.config.check import check
 from dml.config.schema import Config
 from dml.results.catalog import PAPERS, experiment_ids, list_cells, load_experiment
-from dml.results.published import find_results, parse_setting, read_table
 from dml.results.plan import estimate_hours
+from dml.results.published import find_results, parse_setting, read_table
 
 
 def expected_setting(cfg: DictConfig) -> dict[str, object]:
