@@ -26,6 +26,15 @@ def find_conflicts(config: Config, options: dict[str, Any]) -> Iterator[tuple[st
         yield "experiment", f"{config.experiment.id} trains nothing; {config.experiment.script}"
     yield from _find_batch_conflicts(config)
     yield from _find_process_conflicts(config, read_launch().size)
+    yield from _find_mixing_conflicts(config)
+    yield from _find_selection_conflicts(config, options)
+    yield from _find_size_conflicts(config)
+    if isinstance(config, EvaluateConfig) and None not in (config.run, config.embeddings):
+        yield "embeddings", "cannot be given together with run: the file replaces a network"
+
+
+def _find_mixing_conflicts(config: Config) -> Iterator[tuple[str, str]]:
+    """Yields conflicts of methods that mix images, of stored features, and of micro-batches."""
     mixes = config.method.get("types") if config.method["_target_"] == METRIX else None
     if config.embedder.get("pooling") == "native" and "feature" in (mixes or ()):
         yield "embedder.pooling", "native cannot pool mixed features; use avg or max"
@@ -33,26 +42,35 @@ def find_conflicts(config: Config, options: dict[str, Any]) -> Iterator[tuple[st
     if on_features != (config.backbone["_target_"] == IDENTITY):
         advice = "leave backbone out" if on_features else "it is for data=features only"
         yield "backbone", f"{config.backbone['name']} with data={config.data.name}: {advice}"
-    if config.method["_target_"] == I_MIX or {*(mixes or ())} - {"embed"}:
-        advice = "; use 'method.types=[embed]'" if mixes else ""
-        if on_features:
-            yield "method", f"it mixes images, and data=features has none{advice}"
-        if config.data.micro_batch:
-            yield "data.micro_batch", f"the method mixes images or features of all parts{advice}"
+    mixes_images = config.method["_target_"] == I_MIX or {*(mixes or ())} - {"embed"}
+    advice = "; use 'method.types=[embed]'" if mixes else ""
+    if mixes_images and on_features:
+        yield "method", f"it mixes images, and data=features has none{advice}"
+    if mixes_images and config.data.micro_batch:
+        yield "data.micro_batch", f"the method mixes images or features of all parts{advice}"
     if config.data.micro_batch and config.compile == "reduce-overhead":
         yield "compile", "CUDA graphs cannot embed images twice, as data.micro_batch does"
+
+
+def _find_selection_conflicts(config: Config, options: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yields conflicts between the protocol, the search and the schedule."""
     protocol = config.protocol
     if config.search is not None:
         yield from search_space.find_problems(config.space, options)
-        if protocol.selected_on != "validation":
-            others = "validation, holdout, mlrc, mlrc_ccp or mlrc_features"
-            problem = f"protocol '{protocol.name}' has no validation data to search on"
-            yield "search", f"{problem}; use protocol={others}"
+    if config.search is not None and protocol.selected_on != "validation":
+        others = "validation, holdout, mlrc, mlrc_ccp or mlrc_features"
+        problem = f"protocol '{protocol.name}' has no validation data to search on"
+        yield "search", f"{problem}; use protocol={others}"
     if config.optim.schedule_args and config.optim.schedule is None:
         yield "optim.schedule_args", "there is no schedule; write optim.schedule=step or cosine too"
-    if (selected_on := SPLITS[protocol.splits].selected_on) != protocol.selected_on:
+    selected_on = SPLITS[protocol.splits].selected_on
+    if selected_on != protocol.selected_on:
         problem = f"splits '{protocol.splits}' select the epoch on {selected_on}"
         yield "protocol.selected_on", f"{problem}, not on {protocol.selected_on}"
+
+
+def _find_size_conflicts(config: Config) -> Iterator[tuple[str, str]]:
+    """Yields conflicts between the sizes of images."""
     side = config.backbone.get("input_size")
     if type(side) is int and not 1 <= side <= MAX_PIXELS:  # own networks may take other types
         yield "backbone.input_size", f"{side} must be between 1 and {MAX_PIXELS}"
@@ -65,8 +83,6 @@ def find_conflicts(config: Config, options: dict[str, Any]) -> Iterator[tuple[st
     if crop is not None and resize is not None and crop > resize:
         problem = f"{resize} pixels are fewer than the crop of {crop}"
         yield "transform.test_resize", f"{problem}; use auto, or at least {crop}"
-    if isinstance(config, EvaluateConfig) and None not in (config.run, config.embeddings):
-        yield "embeddings", "cannot be given together with run: the file replaces a network"
 
 
 def _find_batch_conflicts(config: Config) -> Iterator[tuple[str, str]]:

@@ -11,6 +11,7 @@ from hydra import compose, initialize_config_dir
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
@@ -83,61 +84,102 @@ def _find_problems(words: Sequence[str], config_name: str) -> Iterator[str]:
     if "=" in others:
         yield "=: write options without spaces, such as loss=ms"
         return
-    paths = [word for word in others if word.startswith("hydra.searchpath=")]
-    paths += search_paths(flags)
-    loader = GlobalHydra.instance().config_loader()
-    parser = OverridesParser.create(loader)
-    main = list_groups(config_name)
-    choices = {group: loader.get_group_options(group, overrides=paths) for group in main}
-    chosen, options, stray = [*paths], [], []
-    for word in others:
-        if word in paths or word.startswith("params="):
-            continue
-        try:
-            (override,) = parser.parse_overrides([word])
-        except HydraException:
-            override = None
-        if override is None or not override.key_or_group:
-            stray.append(word)
-            continue
-        key, _, value = word.partition("=")
-        name, singles = override.key_or_group, [word]
-        if override.is_sweep_override():
-            if not is_multirun(words):
-                yield f"{name}: {value} are several values; add -m for a grid, or [] for a list"
-            values = override.sweep_string_iterator() if override.is_discrete_sweep() else ()
-            singles = [f"{key}={single}" for single in values]
-        if "/" in name:
-            choices[name] = loader.get_group_options(name, overrides=paths)
-        if not choices.get(name):
-            options += parser.parse_overrides(singles[:1])
-        elif problems := list(_find_choice_problems(singles, choices[name])):
-            yield from problems
-        else:
-            chosen += singles[:1]
+    sorted_words = _SortedWords(words, flags, others, config_name)
+    yield from sorted_words.problems
     try:
-        cfg = compose(config_name, overrides=chosen, return_hydra_config=True)
+        cfg = compose(config_name, overrides=sorted_words.chosen, return_hydra_config=True)
     except Exception as error:  # of many classes
-        yield f"{' '.join(chosen) or config_name}: {' '.join(str(error).split())[:300]}"
+        shown = " ".join(sorted_words.chosen) or config_name
+        yield f"{shown}: {' '.join(str(error).split())[:300]}"
         return
-    names = list_options(cfg)
+    names, stray = list_options(cfg), sorted_words.stray
     typed = {value for flag, value in pairwise(stray) if flag.startswith("-")}  # of --loss ms
-    yield from (_explain_stray(word, choices, names) for word in stray if word not in typed)
-    for override in options:
-        try:
-            ConfigLoaderImpl._apply_overrides_to_config([override], cfg)
-        except (HydraException, OmegaConfBaseException, ValueError, TypeError) as error:
-            name, reason = override.key_or_group, error.__cause__ or error
-            if name in names:  # of option={inner: …}
-                name = getattr(reason, "full_key", None) or name
-            known = name in names
-            yield f"{name}: {first_line(reason)}" if known else _explain_unknown(name, names)
+    for word in stray:
+        if word not in typed:
+            yield _explain_stray(word, sorted_words.choices, names)
+    for override in sorted_words.options:
+        yield from _apply(override, cfg, names)
     with open_dict(cfg):
         del cfg["hydra"]
     try:
         check(cfg, EvaluateConfig if config_name == "evaluate" else Config)
     except ConfigError as error:
         yield from error.problems
+
+
+class _SortedWords:
+    """The arguments of a command by what they are.
+
+    Attributes:
+        choices: choices of each group.
+        chosen: arguments that choose an entry of a group, and search paths.
+        options: parsed arguments that set options.
+        stray: arguments that are neither.
+        problems: a line for each argument that chooses what does not exist.
+    """
+
+    def __init__(
+        self, words: Sequence[str], flags: Sequence[str], others: Sequence[str], config_name: str
+    ) -> None:
+        self.is_multirun = is_multirun(words)
+        paths = [word for word in others if word.startswith("hydra.searchpath=")]
+        self.paths = [*paths, *search_paths(flags)]
+        self.loader = GlobalHydra.instance().config_loader()
+        self.parser = OverridesParser.create(self.loader)
+        self.choices = {group: self._list_choices(group) for group in list_groups(config_name)}
+        self.chosen = [*self.paths]
+        self.options: list[Override] = []
+        self.stray: list[str] = []
+        self.problems: list[str] = []
+        for word in others:
+            if word not in self.paths and not word.startswith("params="):
+                self._add(word)
+
+    def _list_choices(self, group: str) -> list[str]:
+        return self.loader.get_group_options(group, overrides=self.paths)
+
+    def _add(self, word: str) -> None:
+        try:
+            (override,) = self.parser.parse_overrides([word])
+        except HydraException:
+            override = None
+        if override is None or not override.key_or_group:
+            self.stray.append(word)
+            return
+        name, singles = override.key_or_group, self._split_sweep(word, override)
+        if "/" in name:
+            self.choices[name] = self._list_choices(name)
+        if not self.choices.get(name):
+            self.options += self.parser.parse_overrides(singles[:1])
+            return
+        problems = list(_find_choice_problems(singles, self.choices[name]))
+        if problems:
+            self.problems += problems
+        else:
+            self.chosen += singles[:1]
+
+    def _split_sweep(self, word: str, override: Override) -> list[str]:
+        """Returns an argument for each value of a sweep; only a multirun takes several."""
+        if not override.is_sweep_override():
+            return [word]
+        key, _, value = word.partition("=")
+        if not self.is_multirun:
+            line = f"{value} are several values; add -m for a grid, or [] for a list"
+            self.problems.append(f"{override.key_or_group}: {line}")
+        if not override.is_discrete_sweep():
+            return []
+        return [f"{key}={single}" for single in override.sweep_string_iterator()]
+
+
+def _apply(override: Override, cfg: DictConfig, names: Sequence[str]) -> Iterator[str]:
+    """Sets an option of a config; yields a line if that is impossible."""
+    try:
+        ConfigLoaderImpl._apply_overrides_to_config([override], cfg)
+    except (HydraException, OmegaConfBaseException, ValueError, TypeError) as error:
+        name, reason = override.key_or_group, error.__cause__ or error
+        if name in names:  # of option={inner: …}
+            name = getattr(reason, "full_key", None) or name
+        yield f"{name}: {first_line(reason)}" if name in names else _explain_unknown(name, names)
 
 
 def _find_choice_problems(words: Sequence[str], choices: Sequence[str]) -> Iterator[str]:

@@ -108,13 +108,7 @@ def _check_arrays(arrays: dict[str, np.ndarray]) -> ImageEmbeddings:
     Raises:
         ValueError: they do not fit together, or have other types.
     """
-    embeddings, views = arrays["embeddings"], arrays.get("views")
-    if embeddings.ndim != 2 or embeddings.dtype.kind != "f":
-        raise ValueError("embeddings must be a matrix of floating-point numbers, a row per image")
-    if 0 in embeddings.shape:
-        raise ValueError(f"embeddings are empty: {embeddings.shape}")
-    if embeddings.itemsize > 8:
-        embeddings = embeddings.astype(np.float64)  # PyTorch has no longer type
+    embeddings = _check_embeddings(arrays["embeddings"])
     paths = np.arange(len(embeddings)).astype(str)
     if "paths" in arrays:
         paths = _column(_as_texts(arrays["paths"], "paths"), "paths")
@@ -123,16 +117,36 @@ def _check_arrays(arrays: dict[str, np.ndarray]) -> ImageEmbeddings:
         labels = _column(check_class_labels(arrays["labels"], "labels").astype(str), "labels")
     if "splits" in arrays:
         splits = _column(_as_texts(arrays["splits"], "splits"), "splits")
+    views = arrays.get("views")
     columns = {"paths": paths, "labels": labels, "splits": splits, "views": views}
     for name, rows in columns.items():
         if rows is not None and len(rows) != len(embeddings):
             raise ValueError(f"{name} has {len(rows)} rows, embeddings have {len(embeddings)}")
-    if views is not None and (views.ndim != 3 or views.shape[::2] != embeddings.shape):
-        raise ValueError("views must be several embeddings for each row")
-    if views is not None and views.dtype.kind != "f":
-        raise ValueError(f"views must be floating-point numbers, got {views.dtype}")
+    if views is not None:
+        _check_views(views, embeddings)
     made_by = _read_made_by(arrays.get("made_by"))
     return ImageEmbeddings(embeddings, paths, labels, made_by, views, splits)
+
+
+def _check_embeddings(embeddings: np.ndarray) -> np.ndarray:
+    """Returns embeddings in a type that PyTorch has.
+
+    Raises:
+        ValueError: they are no matrix of floating-point numbers, or empty.
+    """
+    if embeddings.ndim != 2 or embeddings.dtype.kind != "f":
+        raise ValueError("embeddings must be a matrix of floating-point numbers, a row per image")
+    if 0 in embeddings.shape:
+        raise ValueError(f"embeddings are empty: {embeddings.shape}")
+    return embeddings.astype(np.float64) if embeddings.itemsize > 8 else embeddings
+
+
+def _check_views(views: np.ndarray, embeddings: np.ndarray) -> None:
+    """Raises ValueError unless there are embeddings of several views for each row."""
+    if views.ndim != 3 or views.shape[::2] != embeddings.shape:
+        raise ValueError("views must be several embeddings for each row")
+    if views.dtype.kind != "f":
+        raise ValueError(f"views must be floating-point numbers, got {views.dtype}")
 
 
 def _as_texts(array: np.ndarray, name: str) -> np.ndarray:
