@@ -71,10 +71,10 @@ def draw_emoji_neighbors(folder: Path, out: Path) -> None:
     first = context.jobs[0]
     split = Split(_shown(first.test.query))
     job = JobRun(context, replace(first, test=split), RunFolder(folder).job(first.name))
-    networks = {"before training": job.embed(split)}
+    networks = {"before training": job.model.embed(split)}
     trained = load_embedder(config, folder, *first.key)
     job.embedder.load_state_dict(trained.state_dict())
-    networks["after training"] = job.embed(split)
+    networks["after training"] = job.model.embed(split)
     name = f"{config.loss['name']} on unseen emoji"
     draw_neighbors(split, networks, nn.Identity(), name, out)
 

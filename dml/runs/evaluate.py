@@ -17,7 +17,6 @@ from dml.core.outputs import check_output
 from dml.core.progress import open_display, show_task
 from dml.core.regular_files import read_regular_text
 from dml.data.image_index import describe_images
-from dml.data.loaders import LoaderOptions, resolve_eval_batch_size, resolve_workers
 from dml.data.protocol import FOLDS, protocol_test
 from dml.retrieval.embeddings import (
     SplitEmbeddings,
@@ -27,12 +26,12 @@ from dml.retrieval.embeddings import (
 )
 from dml.runs.build import Builder
 from dml.runs.console import console, print_line, print_scores
-from dml.runs.embeddings import Evaluator
 from dml.runs.folder.code_changes import describe_changed_code
 from dml.runs.folder.run_folder import load_config
 from dml.runs.job import translate_resource_errors
 from dml.runs.load import load_embedder
-from dml.training.device import autocast, resolve_device, set_precision
+from dml.runs.model import Model
+from dml.training.device import resolve_device, set_precision
 from dml.training.process_state import restored_process_state
 
 # Options that are used; others are ignored for stored embeddings, or decided by the run.
@@ -95,7 +94,9 @@ def _score_network(config: EvaluateConfig, given: Collection[str]) -> tuple[dict
     if config.run is not None:
         root = config.data.root if "data.root" in given else None
         trained = load_config(config.run, root, config.trust)
-    trained = trained.on_device(device.type == "cuda")
+    loading = config.data.model_dump(include={"workers", "eval_batch_size"})
+    data = trained.data.model_copy(update=loading)
+    trained = trained.on_device(device.type == "cuda").model_copy(update={"data": data})
     builder = Builder(trained)
     with show_task(f"reading {trained.data.name}"):
         index = builder.index()  # before the weights: a wrong path is reported at once
@@ -119,15 +120,10 @@ def _score_network(config: EvaluateConfig, given: Collection[str]) -> tuple[dict
     if config.save is not None:
         ours = partial(is_file_of, origin)
         check_output(stored, "save", (), ours, config.overwrite, hint="overwrite=true")
-    transforms, split = builder.transforms(embedder), protocol_test(trained.protocol.splits, index)
-    workers = resolve_workers(config.data.workers, index, device)
-    loading = LoaderOptions(transforms.to_input, device, workers, builder.source(index))
-    pixels = trained.transform.size or embedder.input.size
-    batch_size = resolve_eval_batch_size(config.data.eval_batch_size, pixels, device)
     set_precision(trained.precision, device)
-    with autocast(trained.precision, device):
-        evaluator = Evaluator(split, transforms.test, loading, batch_size)
-        embeddings = evaluator.embed(embedder.to(device))
+    split = protocol_test(trained.protocol.splits, index)
+    model = Model(builder, embedder.to(device), index, device, builder.source(index))
+    embeddings = model.embed(split)
     result = {
         "name": name,
         "stand_in": index.stand_in,

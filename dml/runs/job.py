@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -33,15 +33,12 @@ from dml.data.image_index import ImageIndex
 from dml.data.loaders import (
     DEAD_WORKER,
     Batches,
-    LoaderOptions,
     pool_batches,
-    resolve_eval_batch_size,
-    resolve_workers,
     train_batches,
 )
 from dml.data.protocol import FOLDS, Job, Split, create_jobs
 from dml.data.samplers import build_schedule
-from dml.methods.chance_constrained import ChanceConstrained, StageStart
+from dml.methods.chance_constrained import StageStart
 from dml.methods.extra_metrics import ExtraMetrics
 from dml.retrieval.embeddings import SplitEmbeddings, save_embeddings
 from dml.runs.build import Builder
@@ -49,10 +46,11 @@ from dml.runs.console import print_line
 from dml.runs.drawing_guard import DrawingGuard
 from dml.runs.embeddings import Evaluator
 from dml.runs.folder.run_folder import FIGURES_STATE, RESULT
+from dml.runs.model import Model
 from dml.runs.training_status import TrainingStatus, Trial
 from dml.tracking import History, Tracker
 from dml.training.checkpoint_files import Checkpoints, translate_state_errors
-from dml.training.device import autocast, resolve_device
+from dml.training.device import resolve_device
 from dml.training.interfaces import EMPTY_STEPS, Callbacks, TrainConfig
 from dml.training.process_group import SINGLE_PROCESS, ProcessGroup
 from dml.training.stopping import Stopping
@@ -160,7 +158,15 @@ class JobRun:
             raise UserError(f"data.{error}") from error
         torch.manual_seed(model_seed)
         self.embedder = context.builder.network(job.train, self.world, self.device)
-        self.transforms = context.builder.transforms(self.embedder)
+        self.model = Model(
+            context.builder,
+            self.embedder,
+            context.index,
+            self.device,
+            context.source,
+            self.world,
+            processes=max(read_launch().local_size, self.config.protocol.workers),
+        )
         classes, size = job.train.num_classes, self.embedder.embedding_size
         self.method = context.builder.method(classes, size).to(self.device)
         self._random = self.world.broadcast_from_main(lambda: random_state(self.device))
@@ -169,9 +175,8 @@ class JobRun:
         self._test_embeddings: dict[str, SplitEmbeddings] = {}  # on the CPU
         self._training_images = Split(job.train)
         self._drawing = DrawingGuard(folder / FIGURES_STATE)
-        images, seed = (job.train, self.transforms.train), self._batch_seed
+        images, seed = (job.train, self.model.transforms.train), self._batch_seed
         self._train_batches = partial(train_batches, *images, schedule=self.schedule, seed=seed)
-        self.evaluator = cache(self._create_evaluator)  # whose loading processes wait
 
     def run(
         self,
@@ -202,82 +207,95 @@ class JobRun:
             UserError: see `Trainer.fit` and `Checkpoints`.
         """
         set_random_state(self._random, self.device)
-        config, job, stored = self.config, self.job, self.checkpoints.load()
-        test = self.context.trial is None
-        # With validation on test images, the first evaluation scores the untrained network.
-        tests_apart = test and job.validation is not job.test
-        untrained = None
-        if tests_apart or (draw_test is not None and stored is not None):
-            self._test_embeddings[BEFORE] = self.embed(job.test).to("cpu")
-        if tests_apart:
-            untrained = self.evaluator(job.test).score(self._test_embeddings[BEFORE])
-        self._untrained = test and stored is None  # until the first evaluation
-        images = job.train, self.transforms.train, self._loading
-        self.method.attach(partial(pool_batches, *images, self._batch_seed, self._eval_batch_size))
-        keeps = test and config.evaluation.keep_embeddings
-        if keeps and isinstance(self.method, ChanceConstrained):
-            self.method.on_stage = self._keep_stage
-        test_curve = tests_apart and config.evaluation.test_curve
+        stored = self.checkpoints.load()
+        untrained = self._score_untrained(draws_again=draw_test is not None and stored is not None)
+        self._untrained = self._tests and stored is None  # until the first evaluation
+        self._attach_method()
+        test_curve = self._tests_apart and self.config.evaluation.test_curve
         if not test_curve:
-            self.evaluator.cache_clear()  # the test images are needed again only at the end
+            self.model.evaluator.cache_clear()  # the test images are needed again only at the end
         trainer, status = self._create_trainer(history, tracker, should_stop, test_curve)
         try:
-            if stored is not None:
-                with translate_state_errors(self.checkpoints.last):
-                    trainer.load_state_dict(stored)
-                if not trainer.finished:
-                    print_line(f"continuing {job.name} from epoch {format_epoch(trainer.epoch)}")
-            elif self.method.loss_constant and job.key == (0, 0):
-                print_line(
-                    "note: in brackets, the constant part of the loss and the part that training "
-                    "changes"
-                )
-            self.world.broadcast_from_main(lambda: history.rewind(job.key, trainer.rows))
+            self._begin(trainer, stored)
+            self.world.broadcast_from_main(lambda: history.rewind(self.job.key, trainer.rows))
             with show_task(f"{status.place}preparing", status.total) as status.update:
                 trainer.fit()
-            if trainer.epoch < config.protocol.epochs:
+            if trainer.epoch < self.config.protocol.epochs:
                 status.show_early_stop()
             with raise_on_signals(saved=True) if self.world.size == 1 else nullcontext():
-                best = self.checkpoints.load_best()
-                result = self._describe_best(trainer, best)
-                if test:
-                    first = {k: v for k, v in trainer.first_metrics.items() if k != COLLAPSED}
-                    result["untrained"] = first if untrained is None else untrained
-                    result["metrics"] = self._test(history, best)
-                if draw_test is not None:
-                    self.world.run_on_main(self._drawing.plan)
-                # Before the figures, so that no figure can cost it.
-                path = self.checkpoints.folder / RESULT
-                self.world.broadcast_from_main(lambda: write_json(path, result))
-                if draw_test is not None:
-                    self._draw(draw_test, untrained=best["step"] == 0)
-                self.world.broadcast_from_main(self.checkpoints.remove_states)
-            return result
+                return self._conclude(trainer, history, untrained, draw_test)
         finally:
-            self.evaluator.cache_clear()
+            self.model.evaluator.cache_clear()
 
-    @cached_property
-    def _loading(self) -> LoaderOptions:
-        """The loader options of this process's part of each batch."""
-        config, context = self.config, self.context
-        processes = max(read_launch().local_size, config.protocol.workers)
-        workers = resolve_workers(config.data.workers, context.index, self.device, processes)
-        images = self.transforms.to_input, self.device, workers, context.source
-        return LoaderOptions(*images, rank=self.world.rank, world_size=self.world.size)
+    @property
+    def _tests(self) -> bool:
+        """Whether test images are scored: not in a search."""
+        return self.context.trial is None
 
-    @cached_property
-    def _eval_batch_size(self) -> int:
-        pixels = self.config.transform.size or self.embedder.input.size
-        return resolve_eval_batch_size(self.config.data.eval_batch_size, pixels, self.device)
+    @property
+    def _tests_apart(self) -> bool:
+        """Whether test images are others than those of validation.
 
-    def _create_evaluator(self, split: Split) -> Evaluator:
-        """Returns the evaluator of a network on a split."""
-        batches = self.transforms.test, self._loading, self._eval_batch_size
-        return Evaluator(split, *batches, self.world, self.config.evaluation.backend)
+        If they are not, the first evaluation scores the untrained network.
+        """
+        return self._tests and self.job.validation is not self.job.test
+
+    def _score_untrained(self, draws_again: bool) -> dict[str, float] | None:
+        """Embeds the test images before training where that is needed, and returns their scores."""
+        if self._tests_apart or draws_again:
+            self._test_embeddings[BEFORE] = self.model.embed(self.job.test).to("cpu")
+        if not self._tests_apart:
+            return None
+        return self.model.evaluator(self.job.test).score(self._test_embeddings[BEFORE])
+
+    def _attach_method(self) -> None:
+        """Gives the method the training images, and keeps the embeddings of its stages."""
+        images = self.job.train, self.model.transforms.train, self.model.loading
+        sizes = self._batch_seed, self.model.eval_batch_size
+        self.method.attach(partial(pool_batches, *images, *sizes))
+        if self._tests and self.config.evaluation.keep_embeddings:
+            self.method.on_stage = self._keep_stage
+
+    def _begin(self, trainer: Trainer, stored: dict[str, Any] | None) -> None:
+        """Restores the state of a checkpoint if there is one."""
+        if stored is not None:
+            with translate_state_errors(self.checkpoints.last):
+                trainer.load_state_dict(stored)
+            if not trainer.finished:
+                print_line(f"continuing {self.job.name} from epoch {format_epoch(trainer.epoch)}")
+        elif self.method.loss_constant and self.job.key == (0, 0):
+            print_line(
+                "note: in brackets, the constant part of the loss and the part that training "
+                "changes"
+            )
+
+    def _conclude(
+        self,
+        trainer: Trainer,
+        history: History,
+        untrained: dict[str, float] | None,
+        draw_test: DrawTest | None,
+    ) -> Result:
+        """Scores the best weights, and stores the result before figures are drawn."""
+        best = self.checkpoints.load_best()
+        result = self._describe_best(trainer, best)
+        if self._tests:
+            first = {k: v for k, v in trainer.first_metrics.items() if k != COLLAPSED}
+            result["untrained"] = first if untrained is None else untrained
+            result["metrics"] = self._test(history, best)
+        if draw_test is not None:
+            self.world.run_on_main(self._drawing.plan)
+        # Before the figures, so that no figure can cost it.
+        path = self.checkpoints.folder / RESULT
+        self.world.broadcast_from_main(lambda: write_json(path, result))
+        if draw_test is not None:
+            self._draw(draw_test, untrained=best["step"] == 0)
+        self.world.broadcast_from_main(self.checkpoints.remove_states)
+        return result
 
     def batches(self, epochs: int = 1) -> Batches:
         """Returns the augmented training batches of the first epochs, complete on any process."""
-        complete = replace(self._loading, rank=0, world_size=1)
+        complete = replace(self.model.loading, rank=0, world_size=1)
         return self._train_batches(
             options=complete, start=0, stop=epochs * self.schedule.steps_per_epoch
         )
@@ -308,7 +326,7 @@ class JobRun:
         models = p.repeats, FOLDS[p.splits]
         place = key, models, self.context.trial
         status = TrainingStatus(*place, length, self.schedule.batch_size, state, best)
-        validation = self.evaluator(self.job.validation)
+        validation = self.model.evaluator(self.job.validation)
 
         def log(metrics: dict[str, Any], step: int) -> None:
             since = (step - 1) % every + 1  # steps since the last evaluation
@@ -327,7 +345,9 @@ class JobRun:
         )
 
         def batches(start: int) -> Batches:
-            return self._train_batches(options=self._loading, start=start, stop=length.total_steps)
+            return self._train_batches(
+                options=self.model.loading, start=start, stop=length.total_steps
+            )
 
         trainer = Trainer(state, length, batches, best, self.checkpoints, callbacks, self.world)
         return trainer, status
@@ -346,8 +366,8 @@ class JobRun:
         if self.job.validation is self.job.test:
             tested = embeddings
         elif test_curve:
-            tested = kept[BEFORE] if untrained else self.embed(self.job.test)
-            scores = self.evaluator(self.job.test).score(tested)
+            tested = kept[BEFORE] if untrained else self.model.embed(self.job.test)
+            scores = self.model.evaluator(self.job.test).score(tested)
             metrics |= {f"{TEST_CURVE}{name}": value for name, value in scores.items()}
         if tested is not None:
             kept.setdefault(BEFORE, tested.to("cpu"))
@@ -391,13 +411,13 @@ class JobRun:
         if not len(split.query):
             return {}
         if AFTER not in self._test_embeddings:
-            self._test_embeddings[AFTER] = self.embed(split)
+            self._test_embeddings[AFTER] = self.model.embed(split)
         embeddings = self._test_embeddings[AFTER].to(self.device)
         if FOLDS[self.config.protocol.splits] > 1 or self.config.evaluation.keep_embeddings:
             self._save(EMBEDDINGS, embeddings)
         rows = self.world.broadcast_from_main(lambda: history.job_rows(*self.job.key))
         extra = self._extra_metrics.of_run(rows, best, embeddings)
-        return self.evaluator(split).score(embeddings) | extra
+        return self.model.evaluator(split).score(embeddings) | extra
 
     def _draw(self, draw_test: DrawTest, untrained: bool) -> None:
         """Draws the test images before and after training."""
@@ -415,16 +435,11 @@ class JobRun:
     def _keep_stage(self, start: StageStart) -> None:
         """Saves the test embeddings of the network at the end of the previous stage."""
         if start.stage:
-            self._save(STAGE_EMBEDDINGS.format(start.stage - 1), self.embed(self.job.test))
-
-    def embed(self, split: Split) -> SplitEmbeddings:
-        """Returns the embeddings of a split by the current network."""
-        with autocast(self.config.precision, self.device):
-            return self.evaluator(split).embed(self.embedder)
+            self._save(STAGE_EMBEDDINGS.format(start.stage - 1), self.model.embed(self.job.test))
 
     def _embed_training(self) -> tuple[Tensor, Tensor]:
         """Embeddings N×D of the training images under the test transform, and their labels."""
-        embeddings = self.embed(self._training_images)
+        embeddings = self.model.embed(self._training_images)
         return embeddings.query, torch.from_numpy(self.job.train.labels).to(self.device)
 
 

@@ -31,11 +31,13 @@ class Method(nn.Module):
 
     Attributes:
         whole: also pass the "images" or "features" of the whole batch.
+        on_stage: called by a method with stages at the start of each one; set by whoever needs it.
         loss_constant: constant part of the loss. The history also has the loss without it, in
             which small changes are visible.
     """
 
     whole: frozenset[str] = frozenset()
+    on_stage: Callable[[Any], None] = staticmethod(lambda start: None)
     loss_constant: float = 0.0
 
     def forward(

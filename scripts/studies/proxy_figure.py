@@ -170,7 +170,7 @@ def proxy_map(panels: Sequence[ProxyPanel], name: str, path: Path) -> None:
 
 
 def _panel(run: JobRun, subset: Subset, split: Split, start: StageStart) -> ProxyPanel:
-    embeddings = run.evaluator(split).embed(run.embedder)
+    embeddings = run.model.evaluator(split).embed(run.embedder)
     embedded = embeddings.query
     converged, proxies = (_clip(p) for p in (start.converged, start.proxies))
     radii = [
@@ -184,7 +184,7 @@ def _panel(run: JobRun, subset: Subset, split: Split, start: StageStart) -> Prox
         proxies.cpu().numpy(),
         float(np.mean(radii)),
         inter_class_distance(embedded, torch.from_numpy(subset.labels)),
-        run.evaluator(split).score(embeddings)["map_at_r"],
+        run.model.evaluator(split).score(embeddings)["map_at_r"],
     )
 
 

@@ -9,7 +9,6 @@ Shapes: B images in a batch, C classes, k proxies per class, D embedding dimensi
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,7 +103,6 @@ class ChanceConstrained(Method):
         self.proxies = nn.Parameter(torch.zeros(num_classes * proxies_per_class, embedding_size))
         owners = torch.arange(num_classes).repeat_interleave(proxies_per_class)
         self.register_buffer("proxy_labels", owners, persistent=False)
-        self.on_stage: Callable[[StageStart], None] = lambda start: None
         self._sample_pool: SamplePool | None = None
         self._stage, self._stage_steps, self._stage_is_over = -1, 0, True
         self._radius_before = self._radius_after = 0.0

@@ -55,7 +55,7 @@ def _draw_test_neighbors(
     """Draws the neighbors of test images, unless they are features without image files."""
     index = model.job.test.query.index
     if index.features is None or not find_missing([*map(Path, index.images)]):
-        transform, title = model.transforms.test, _title(model.config)
+        transform, title = model.model.transforms.test, _title(model.config)
         draw_neighbors(model.job.test, networks, transform, title, folder / "neighbors.png")
 
 
