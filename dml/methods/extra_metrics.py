@@ -13,18 +13,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from dml.core.errors import UserError
 from dml.core.option_values import EXTRA_METRICS
 from dml.losses.cosine import unit_rows
 from dml.losses.mean_field import MeanFieldLoss
 from dml.losses.metric_loss import loss_proxies
-from dml.methods.metrix import Metrix
-from dml.methods.metrix.analysis import embed_mixes
 from dml.models.embedder import Embedder
 from dml.retrieval import geometry, retrieval_metrics
 from dml.retrieval.embeddings import SplitEmbeddings
+from dml.training.interfaces import Method
 
 FNMR = "fnmr_at_fmr_"  # and the false match rate
 
@@ -43,7 +42,7 @@ class ExtraMetrics:
 
     names: Sequence[str]
     embedder: Embedder
-    method: nn.Module
+    method: Method
     training: Callable[[], tuple[Tensor, Tensor]]
     batches: Callable[[], Iterable[tuple[Tensor, Tensor]]]
 
@@ -111,6 +110,5 @@ class ExtraMetrics:
     def _training_embeddings(self) -> Iterator[Tensor]:
         """Yields unit embeddings of the training images, and of the mixes of an epoch (Metrix)."""
         yield unit_rows(self.training()[0])[0]
-        if isinstance(self.method, Metrix):
-            self.embedder.eval()
-            yield from embed_mixes(self.method, self.embedder, self.batches())
+        self.embedder.eval()
+        yield from self.method.extra_embeddings(self.embedder, self.batches())

@@ -56,6 +56,12 @@ class Method(nn.Module):
         """Called after every evaluation; returns additional columns of the history."""
         return {}
 
+    def extra_embeddings(
+        self, embedder: Any, batches: Iterable[tuple[Tensor, Tensor]]
+    ) -> Iterable[Tensor]:
+        """Returns unit embeddings V×D that training uses in addition to those of the images."""
+        return ()
+
     def on_stall(self, embedder: Any) -> bool:
         """Called when early stopping would end the training; returns True to continue."""
         return False

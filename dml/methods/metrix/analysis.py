@@ -6,7 +6,7 @@ anchor.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,32 +20,13 @@ from dml.core.plotting import Figure
 from dml.losses.cosine import unit_rows
 from dml.losses.generic.forms import MultiSimilarity
 from dml.methods.metrix.metrix import Metrix
-from dml.methods.metrix.mixed_pooling import mix
 from dml.methods.metrix.mixed_similarity import mixed_similarity
 from dml.methods.metrix.mixing_pairs import draw_lambdas
-from dml.methods.options import draw_one, require_form
+from dml.methods.options import require_form
 from dml.models.embedder import Embedder
 from dml.retrieval.geometry import positivity, predicted_positivity
 
 Batches = Iterable[tuple[Tensor, Tensor]]
-
-
-@torch.no_grad()
-def embed_mixes(method: Metrix, embedder: Embedder, batches: Batches) -> Iterator[Tensor]:
-    """Yields the mixed unit embeddings V×D of each batch, without gradients."""
-    for images, labels in batches:
-        features = embedder.features(images)
-        u_BD = unit_rows(embedder.embed(features))[0]
-        kind = draw_one(method.types)
-        _, sources_SD, pairs = method.select_pairs(u_BD, labels, kind, draw_one(method.pairs[kind]))
-        if not len(pairs):
-            continue
-        lambda_V = draw_lambdas(len(pairs), method.alpha, method.lambda_per, like=u_BD)
-        mixed_input = images if kind == "input" else features
-        mixed_VD = method.embed_mixed(embedder, kind, mixed_input, pairs, lambda_V)
-        if mixed_VD is None:
-            mixed_VD = mix(sources_SD, pairs.first, pairs.second, lambda_V)
-        yield unit_rows(mixed_VD)[0]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ pairs, K the largest number of pairs per anchor.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal, get_args
 
@@ -177,6 +177,25 @@ class Metrix(Plain):
             pooled_Vc = pool_mixes(embedder, given, pairs.first, pairs.second, lambda_V)
             return embedder.project(pooled_Vc)
         return None
+
+    @torch.no_grad()
+    def extra_embeddings(
+        self, embedder: Embedder, batches: Iterable[tuple[Tensor, Tensor]]
+    ) -> Iterator[Tensor]:
+        """Yields the mixed unit embeddings V×D of each batch, without gradients."""
+        for images, labels in batches:
+            features = embedder.features(images)
+            u_BD = unit_rows(embedder.embed(features))[0]
+            kind = draw_one(self.types)
+            _, sources_SD, pairs = self.select_pairs(u_BD, labels, kind, draw_one(self.pairs[kind]))
+            if not len(pairs):
+                continue
+            lambda_V = draw_lambdas(len(pairs), self.alpha, self.lambda_per, like=u_BD)
+            mixed_input = images if kind == "input" else features
+            mixed_VD = self.embed_mixed(embedder, kind, mixed_input, pairs, lambda_V)
+            if mixed_VD is None:
+                mixed_VD = mix(sources_SD, pairs.first, pairs.second, lambda_V)
+            yield unit_rows(mixed_VD)[0]
 
     def select_pairs(
         self, u_BD: Tensor, labels: Tensor, mix_type: str, pair_kind: str

@@ -6,7 +6,7 @@ from pytorch_metric_learning import losses as pml
 
 from dml.core.errors import UserError
 from dml.methods.metrix import TYPES, Metrix
-from dml.methods.metrix.analysis import embed_mixes, measure_positivity
+from dml.methods.metrix.analysis import measure_positivity
 from dml.retrieval.geometry import utilization
 from tests.methods.tiny_embedder import tiny_embedder
 
@@ -23,8 +23,8 @@ def test_mixed_embeddings_can_only_lower_the_utilization(kind):
     embedder = tiny_embedder()
     (images, _), (others, _) = batches(2)
     queries, training = embedder(others).detach(), embedder(images).detach()
-    mixed = list(embed_mixes(Metrix(pml.MultiSimilarityLoss(), types=[kind]), embedder,
-                                  [(images, LABELS)]))  # fmt: skip
+    metrix = Metrix(pml.MultiSimilarityLoss(), types=[kind])
+    mixed = list(metrix.extra_embeddings(embedder, [(images, LABELS)]))
     assert torch.allclose(mixed[0].norm(dim=1), torch.ones(len(mixed[0]), dtype=torch.float64))
     assert utilization(queries, [training, *mixed]) < utilization(queries, training)
     assert utilization(queries, queries) < 1e-12
