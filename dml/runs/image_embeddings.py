@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 import torch
 from PIL import ImageColor
-from torch import Tensor
+from torch import Tensor, nn
 
 from dml.config.stored_network import parse_network
 from dml.core.atomic_io import output_folder
@@ -30,7 +30,7 @@ from dml.data.decode import BACKGROUND as DEFAULT_BACKGROUND
 from dml.data.folder import list_images
 from dml.data.image_check import count_transparent
 from dml.data.image_index import ImageIndex, Subset, describe_images
-from dml.data.loaders import LoaderOptions, resolve_eval_batch_size, resolve_workers
+from dml.data.loaders import resolve_eval_batch_size
 from dml.data.samplers import augmentation_seeds
 from dml.data.transforms import Views
 from dml.retrieval import embedding_file
@@ -41,6 +41,7 @@ from dml.runs.figures.drawing import check_picture
 from dml.runs.figures.run_figures import draw_found
 from dml.runs.job import translate_resource_errors
 from dml.runs.load import compose_network, open_network
+from dml.runs.model import Model
 from dml.runs.network_options import check_options
 from dml.training.device import autocast, resolve_device, set_precision
 from dml.training.process_state import restored_process_state
@@ -128,7 +129,6 @@ def _embed(
         raise UserError(f"batch_size: {batch_size} is not between 1 and {MOST_IMAGES:,}")
     if not 0 <= views <= MOST_VIEWS:
         raise UserError(f"views: {views} is not between 0 and {MOST_VIEWS:,}")
-    device = resolve_device("auto")
     with ExitStack() as stack:
         if output is None:
             output = Path(stack.enter_context(TemporaryDirectory()), "embeddings.npz")
@@ -138,68 +138,114 @@ def _embed(
         if index.features is not None:
             raise UserError(f"images: {images} are stored features; give the images themselves")
         source = images if isinstance(images, str | Path) else index.fingerprint()
-        model = str(network), repeat or 0, fold or 0
-        origin = _describe_origin(model, source, options)
+        origin = _describe_origin((str(network), repeat or 0, fold or 0), source, options)
         ours = partial(_is_of, origin, str(network), _names(index))
         check_output(path, "output", (), ours, overwrite)
         if splits is not None or not any(option.startswith("data=") for option in options):
             options = ["data=folder" if splits is None else str(images), *options]
-        config, embedder = open_network(network, repeat, fold, options, trust)
-        config = config.on_device(device.type == "cuda")
-        if not any(option.startswith(BACKGROUND) for option in options):
-            index = replace(index, background=config.data.background)  # as in training
-        index = count_transparent(index)
-        for note in describe_images(index):
+        model = _open_model(network, repeat, fold, options, trust, index)
+        for note in describe_images(model.index):
             log.warning("note: %s", note)
         # As for large images: between the small ones of a longer batch, decoded ones leave holes.
-        pixels = config.transform.size or embedder.input.size or 0
-        size = resolve_eval_batch_size(batch_size or "auto", max(224, pixels), device)
-        weights = hashlib.sha256()
-        for name, value in embedder.state_dict().items():
-            weights.update(name.encode() + value.numpy().tobytes())
-        made_by: dict[str, Any] = {"network": str(network), "repeat": repeat, "fold": fold}
-        made_by |= {"weights": weights.hexdigest()[:16], "options": options, "features": features}
-        made_by |= {"views": views, "augmentation": config.transform.augmentation, "dtype": dtype}
-        made_by |= {"background": index.background, "origin": origin}
-        made_by |= {"precision": config.precision, "batch_size": size, "device": device.type}
-        transforms = Builder(config).transforms(embedder)
-        transform = Views(transforms.test, transforms.train, views) if views else transforms.test
-        workers = resolve_workers("auto", index, device)
-        loading = LoaderOptions(transforms.to_input, device, workers)
-        set_precision(config.precision, device)
-        embedder.to(device)
-
-        def forward(inputs: Tensor) -> Tensor:
-            pooled = embedder.pool(embedder.features(inputs))
-            return pooled.float() if features else embedder.project(pooled)
-
+        pixels = max(224, model.pixels or 0)
+        size = resolve_eval_batch_size(batch_size or "auto", pixels, model.device)
+        made_by: dict[str, Any] = {
+            "network": str(network),
+            "repeat": repeat,
+            "fold": fold,
+            "weights": _hash_weights(model.embedder),
+            "options": options,
+            "features": features,
+            "views": views,
+            "augmentation": model.config.transform.augmentation,
+            "dtype": dtype,
+            "background": model.index.background,
+            "origin": origin,
+            "precision": model.config.precision,
+            "batch_size": size,
+            "device": model.device.type,
+        }
         output_folder(path.parent)
         folder = path.with_name(f".{path.name}.partial")
         stack.enter_context(translate_resource_errors())
-        stack.enter_context(torch.inference_mode())
-        with open_store_folder(folder), autocast(config.precision, device):
-            state = [made_by, config.transform.model_dump(mode="json"), index.fingerprint()]
-            store = folder / hashlib.sha256(json.dumps(state).encode()).hexdigest()
-            width = forward(torch.zeros(1, 3, pixels or 64, pixels or 64, device=device)).shape[1]
-            bytes_per_row = (1 + views) * width * np.dtype(dtype).itemsize
-            with open_store(store) as file:  # complete batches of an interrupted call are kept
-                done = file.tell() // (bytes_per_row * size) * size
-                file.truncate(done * bytes_per_row)
-                rest = Subset(index, np.arange(done, len(index.images)))
-                seeds = augmentation_seeds(0, 0, len(index.images))[done:]
-                keys = [*enumerate(seeds)] if views else range(len(rest))
-                batches = loading.batches(rest, transform, sampler=keys, batch_size=size)
-                for inputs, _ in show_progress(batches, "embedding batch", len(batches)):
-                    parts = inputs.unbind(1) if views else [inputs]
-                    made = torch.stack([forward(part) for part in parts], 1)
-                    file.write(made.cpu().numpy().astype(dtype).tobytes())
-                    file.flush()
-                names = _names(index)
-                rows = np.memmap(file, dtype, "r", shape=(len(names), 1 + views, width))
-            columns = names, labels, made_by, rows[:, 1:] if views else None, splits
-            embedding_file.write_embeddings(path, ImageEmbeddings(rows[:, 0], *columns))
+        with open_store_folder(folder):
+            rows = _embed_rows(model, made_by, folder)
+            embeddings = ImageEmbeddings(
+                rows[:, 0],
+                _names(model.index),
+                labels,
+                made_by,
+                rows[:, 1:] if views else None,
+                splits,
+            )
+            embedding_file.write_embeddings(path, embeddings)
         remove_store_folder(folder)
         return embedding_file.open_embeddings(path)
+
+
+def _open_model(
+    network: str | Path,
+    repeat: int | None,
+    fold: int | None,
+    options: Sequence[str],
+    trust: bool,
+    index: ImageIndex,
+) -> Model:
+    """Opens a network on its device, for images with the background of its training."""
+    device = resolve_device("auto")
+    config, embedder = open_network(network, repeat, fold, options, trust)
+    config = config.on_device(device.type == "cuda")
+    if not any(option.startswith(BACKGROUND) for option in options):
+        index = replace(index, background=config.data.background)  # as in training
+    set_precision(config.precision, device)
+    return Model(Builder(config), embedder.to(device), count_transparent(index), device)
+
+
+def _hash_weights(embedder: nn.Module) -> str:
+    """Returns a digest of the weights of a network."""
+    weights = hashlib.sha256()
+    for name, value in embedder.state_dict().items():
+        weights.update(name.encode() + value.cpu().numpy().tobytes())
+    return weights.hexdigest()[:16]
+
+
+def _embed_rows(model: Model, made_by: dict[str, Any], folder: Path) -> np.ndarray:
+    """Embeds the images of a model batch by batch into a file of `folder`.
+
+    Complete batches of an interrupted call with the same `made_by` are kept.
+
+    Returns:
+        Embeddings N×(1 + views)×D of the file, which is mapped.
+    """
+    index, views, size = model.index, made_by["views"], made_by["batch_size"]
+    dtype = np.dtype(made_by["dtype"])
+    transforms = model.transforms
+    transform = Views(transforms.test, transforms.train, views) if views else transforms.test
+
+    def forward(inputs: Tensor) -> Tensor:
+        pooled = model.embedder.pool(model.embedder.features(inputs))
+        return pooled.float() if made_by["features"] else model.embedder.project(pooled)
+
+    state = [made_by, model.config.transform.model_dump(mode="json"), index.fingerprint()]
+    store = folder / hashlib.sha256(json.dumps(state).encode()).hexdigest()
+    side = model.pixels or 64
+    with torch.inference_mode(), autocast(model.config.precision, model.device):
+        width = forward(torch.zeros(1, 3, side, side, device=model.device)).shape[1]
+        bytes_per_row = (1 + views) * width * dtype.itemsize
+        with open_store(store) as file:
+            done = file.tell() // (bytes_per_row * size) * size
+            file.truncate(done * bytes_per_row)
+            rest = Subset(index, np.arange(done, len(index.images)))
+            seeds = augmentation_seeds(0, 0, len(index.images))[done:]
+            keys = [*enumerate(seeds)] if views else range(len(rest))
+            loading = model.loading_with("auto")
+            batches = loading.batches(rest, transform, sampler=keys, batch_size=size)
+            for inputs, _ in show_progress(batches, "embedding batch", len(batches)):
+                parts = inputs.unbind(1) if views else [inputs]
+                made = torch.stack([forward(part) for part in parts], 1)
+                file.write(made.cpu().numpy().astype(dtype).tobytes())
+                file.flush()
+            return np.memmap(file, dtype, "r", shape=(len(index.images), 1 + views, width))
 
 
 def _names(index: ImageIndex) -> np.ndarray:
