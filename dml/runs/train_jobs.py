@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from functools import partial
 
 from dml.core.locks import Busy, try_lock
@@ -48,57 +49,91 @@ def train_jobs(
         RunStopped: `stop` asked for it; the same call continues.
         UserError: see `JobRun.run`.
     """
-    world, jobs, models, finished = context.world, context.jobs, built or {}, 0
-    stored = world.run_on_main(lambda: History(folder.history)) if tracker else None
-    history = stored or History(None)
+    yield from _Process(context, folder, stop, tracker, {} if built is None else built).run()
 
-    def read(job: Job) -> Result | None:
-        return world.broadcast_from_main(lambda: folder.read_result(job.name))
 
-    def is_claimed(job: Job, claim: ExitStack) -> bool:
-        if world.size == 1:  # processes that share each batch need no help
-            with suppress(Busy):
-                claim.enter_context(try_lock(folder.job(job.name) / RUN_LOCK))
-                return True
-        return world.size > 1
+@dataclass
+class _Process:
+    """The part of this process in the training of all models; see `train_jobs`."""
 
-    def collect(tracker: Tracker) -> None:
-        for job in jobs:
-            done = folder.read_result(job.name) is not None
-            _take_rows(history, tracker, job, folder, last=done)
+    context: RunContext
+    folder: RunFolder
+    stop: Stop
+    tracker: Tracker | None
+    built: Models
 
-    while finished < len(jobs):
-        if tracker is not None:
-            world.run_on_main(partial(collect, tracker))
-            if (result := read(jobs[finished])) is not None:
-                finished += 1
-                tracker.job_done(result)
-                yield result
-                continue
-        with ExitStack() as claim:
-            unfinished = unfinished_jobs(context, folder)
-            if (job := next((job for job in unfinished if is_claimed(job, claim)), None)) is None:
-                if tracker is None:
+    def __post_init__(self) -> None:
+        self.world = self.context.world
+        stored = None
+        if self.tracker is not None:
+            stored = self.world.run_on_main(lambda: History(self.folder.history))
+        self.history = History(None) if stored is None else stored
+
+    def run(self) -> Iterator[Result]:
+        """Trains models until there is none left; yields their results, in order."""
+        jobs, finished = self.context.jobs, 0
+        while finished < len(jobs):
+            if self.tracker is not None:
+                self._collect_rows()
+                result = self._read(jobs[finished])
+                if result is not None:
+                    finished += 1
+                    self.tracker.job_done(result)
+                    yield result
+                    continue
+            if not self._train_next():
+                if self.tracker is None:
                     return
-                wait(stop)
-                continue
-            if read(job) is not None:  # another process finished it between the two looks
-                continue
-            place, rows = folder.job(job.name), history
-            if tracker is not None:
-                world.run_on_main(partial(_take_rows, history, tracker, job, folder, last=True))
-            elif not (rows := History(place / HISTORY)).rows:
-                rows.adopt(History(folder.history), job.key)
-            draws = context.trial is None and job.key == (0, 0) and len(job.test.query) > 0
-            draw = partial(draw_test_images, folder=folder.figures) if draws else None
-            with translate_resource_errors():
-                # No variable for a model: it is freed before the next one is built.
-                (models.pop(job.key, None) or JobRun(context, job, place)).run(
-                    rows, tracker or Tracker(), stop, draw
-                )
-    if tracker is not None:
-        world.run_on_main(partial(collect, tracker))
-    history.sort()  # jobs in parallel, or stopped and continued in turn, wrote in another order
+                wait(self.stop)
+        self._collect_rows()
+        self.history.sort()  # jobs in parallel, or continued in turn, wrote in another order
+
+    def _read(self, job: Job) -> Result | None:
+        return self.world.broadcast_from_main(lambda: self.folder.read_result(job.name))
+
+    def _collect_rows(self) -> None:
+        """Takes the rows of other processes into the history of the run."""
+
+        def collect(tracker: Tracker) -> None:
+            for job in self.context.jobs:
+                done = self.folder.read_result(job.name) is not None
+                _take_rows(self.history, tracker, job, self.folder, last=done)
+
+        if self.tracker is not None:
+            self.world.run_on_main(partial(collect, self.tracker))
+
+    def _train_next(self) -> bool:
+        """Trains the next model that no other process trains; returns False if there is none."""
+        with ExitStack() as claim:
+            for job in unfinished_jobs(self.context, self.folder):
+                if self._is_claimed(job, claim):
+                    if self._read(job) is None:  # else another process has just finished it
+                        self._train(job)
+                    return True
+        return False
+
+    def _is_claimed(self, job: Job, claim: ExitStack) -> bool:
+        if self.world.size > 1:  # processes that share each batch need no help
+            return True
+        with suppress(Busy):
+            claim.enter_context(try_lock(self.folder.job(job.name) / RUN_LOCK))
+            return True
+        return False
+
+    def _train(self, job: Job) -> None:
+        place, rows = self.folder.job(job.name), self.history
+        if self.tracker is not None:
+            take = partial(_take_rows, self.history, self.tracker, job, self.folder, last=True)
+            self.world.run_on_main(take)
+        elif not (rows := History(place / HISTORY)).rows:
+            rows.adopt(History(self.folder.history), job.key)
+        draws = self.context.trial is None and job.key == (0, 0) and len(job.test.query) > 0
+        draw = partial(draw_test_images, folder=self.folder.figures) if draws else None
+        with translate_resource_errors():
+            # No variable for a model: it is freed before the next one is built.
+            (self.built.pop(job.key, None) or JobRun(self.context, job, place)).run(
+                rows, self.tracker or Tracker(), self.stop, draw
+            )
 
 
 def unfinished_jobs(context: RunContext, folder: RunFolder) -> Iterator[Job]:
