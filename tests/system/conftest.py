@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Callable
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from omegaconf import DictConfig
+from PIL import Image
 
 from dml.config.check import check
 from dml.config.schema import Config
 from dml.runs.folder.run_folder import RunFolder
 from dml.training.checkpoint_files import Checkpoints
-from tests.conftest import TINY, compose_config, without_pictures
+from tests.commands import embed
+from tests.conftest import TINY, compose_config, run_config, without_pictures
 from tests.killed_process import KILLED, die_at
 from tests.system.finished_runs import Results, results_of, start
 
@@ -76,3 +81,30 @@ def restored(prepared, stored_runs) -> Callable[[str], tuple[DictConfig, RunFold
         return cfg, folder
 
     return restore
+
+
+@pytest.fixture(scope="session")
+def runs_and_photos(tmp_path_factory) -> Path:
+    """A folder with two runs in `outputs/`, a copy of one in `run/`, photos and embeddings."""
+    place: Path = tmp_path_factory.mktemp("prepared")
+    with chdir(place):
+        with without_pictures():
+            for seed, name in enumerate(("first", "second")):
+                words = (*TINY, "protocol.epochs=1", f"seed={seed}", f"name={name}")
+                _, folder = run_config(compose_config("outputs=outputs", *words))
+        shutil.copytree(folder, "run")
+        Path("photos").mkdir()
+        for number in range(3):
+            Image.effect_noise((8, 8), 50 * number + 10).save(f"photos/{number}.png")
+        assert embed(["run", "photos", "photos.npz"]) == 0
+        np.savez("scored.npz", embeddings=np.eye(4), labels=[0, 0, 1, 1])
+    return place
+
+
+@pytest.fixture
+def place(runs_and_photos, tmp_path, monkeypatch) -> Path:
+    """A copy of `runs_and_photos`, as the current folder."""
+    monkeypatch.setattr("sys.argv", [*sys.argv])
+    shutil.copytree(runs_and_photos, tmp_path / "here")
+    monkeypatch.chdir(tmp_path / "here")
+    return tmp_path / "here"

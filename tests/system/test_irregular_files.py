@@ -4,27 +4,23 @@ import os
 import shutil
 import signal
 import socket
-import sys
+from contextlib import chdir
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 import dml
 from dml.core.errors import UserError
 from dml.core.regular_files import open_regular, read_regular
 from dml.runs.folder.stored_run import read_run
 from tests.commands import embed, evaluate, export, report, runs, search, train
-from tests.conftest import TINY, compose_config, run_config, without_pictures
+from tests.conftest import without_pictures
 
 
 def make_socket(path):
-    here = os.getcwd()
-    os.chdir(path.parent)  # names of sockets are short
-    with socket.socket(socket.AF_UNIX) as opened:
+    with chdir(path.parent), socket.socket(socket.AF_UNIX) as opened:  # their names are short
         opened.bind(path.name)
-    os.chdir(here)
 
 
 def make_linked_pipe(path):
@@ -69,33 +65,13 @@ def _no_waiting():
 
 
 @pytest.fixture(scope="module")
-def prepared(tmp_path_factory):
-    place, here = tmp_path_factory.mktemp("prepared"), Path.cwd()
-    os.chdir(place)
-    try:
-        with without_pictures():
-            for seed, name in enumerate(("first", "second")):
-                words = (*TINY, "protocol.epochs=1", f"seed={seed}", f"name={name}")
-                _, folder = run_config(compose_config("outputs=outputs", *words))
-        shutil.copytree(folder, "run")
-        Path("photos").mkdir()
-        for number in range(3):
-            Image.effect_noise((8, 8), 50 * number + 10).save(f"photos/{number}.png")
-        assert embed(["run", "photos", "photos.npz"]) == 0
+def runs_and_photos(runs_and_photos, tmp_path_factory):
+    """With an export and a report."""
+    place = shutil.copytree(runs_and_photos, tmp_path_factory.mktemp("more") / "prepared")
+    with chdir(place):
         assert export(["run", "net"]) == 0
-        np.savez("scored.npz", embeddings=np.eye(4), labels=[0, 0, 1, 1])
         assert report("single --runs outputs --no-figures --out out".split()) == 0  # noqa: SIM905
-    finally:
-        os.chdir(here)
     return place
-
-
-@pytest.fixture
-def place(prepared, tmp_path, monkeypatch):
-    monkeypatch.setattr("sys.argv", [*sys.argv])
-    shutil.copytree(prepared, tmp_path / "here")
-    monkeypatch.chdir(tmp_path / "here")
-    return tmp_path / "here"
 
 
 FEATURES = "data=features backbone=identity protocol.epochs=1 device=cpu outputs=made"

@@ -13,7 +13,6 @@ import pytest
 from PIL import Image
 
 from tests.commands import embed, evaluate, export, report, runs, search
-from tests.conftest import TINY, compose_config, run_config, without_pictures
 from tests.forked import context
 
 sys.path.append(str(Path(__file__).parents[2] / "scripts"))  # their `clone`
@@ -49,36 +48,6 @@ ALLOWED = (
     ("lost link", "export"),  # the folder is made where the link leads
 )
 NOTES = ("curves",)  # the table is printed, a note says that nothing is drawn
-
-
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory):
-    """A folder with runs, photos and their embeddings, which each test copies."""
-    place = tmp_path_factory.mktemp("prepared")
-    here = Path.cwd()
-    os.chdir(place)
-    try:
-        with without_pictures():
-            for seed, name in enumerate(("first", "second")):
-                words = (*TINY, "protocol.epochs=1", f"seed={seed}", f"name={name}")
-                _, folder = run_config(compose_config("outputs=outputs", *words))
-        shutil.copytree(folder, "run")
-        (place / "photos").mkdir()
-        for number in range(3):
-            Image.effect_noise((8, 8), 50 * number + 10).save(f"photos/{number}.png")
-        assert embed(["run", "photos", "photos.npz"]) == 0
-        np.savez("scored.npz", embeddings=np.eye(4), labels=[0, 0, 1, 1])
-    finally:
-        os.chdir(here)
-    return place
-
-
-@pytest.fixture
-def place(prepared, tmp_path, monkeypatch):
-    monkeypatch.setattr("sys.argv", [*sys.argv])
-    shutil.copytree(prepared, tmp_path / "here")
-    monkeypatch.chdir(tmp_path / "here")
-    return tmp_path / "here"
 
 
 def foreign(place):
