@@ -9,7 +9,6 @@ is a row that says so.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -24,6 +23,8 @@ import numpy as np
 import yaml  # type: ignore[import-untyped]
 
 from dml.cli.error_lines import report_errors
+from dml.cli.parser import make_parser
+from dml.core.plain_text import print_plain
 from scripts.docs.markdown import replace_section, table
 from scripts.fidelity.exchange import Arrays
 from scripts.fidelity.inputs import make_inputs
@@ -37,8 +38,7 @@ HEAD = ("their code (revision)", "what was compared", "largest difference", "all
 @report_errors
 def main(argv: list[str] | None = None) -> int:
     """Returns the exit status: 0, or 1 if a difference is too large or the folder has no clone."""
-    kind = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=kind)
+    parser = make_parser(__doc__)
     parser.add_argument("repositories", nargs="?", type=Path, help="folder of their clones")
     given: Path | None = parser.parse_args(argv).repositories
     root, rows, fits, ran = given or Path("authors"), [], True, False
@@ -48,10 +48,11 @@ def main(argv: list[str] | None = None) -> int:
         found_revision = git(folder, "rev-parse", "HEAD") == comparison["revision"]
         runs = given and found_revision and all(path.exists() for path in needed)
         if not runs:
-            print(f"# {comparison['name']} is not in {root}, with its packages; to get it:")
-            print(f"git clone https://github.com/{comparison['name']} {folder}")
-            print(f"git -C {folder} checkout {comparison['revision']}")
-            print(*(line.format(root=root) for line in comparison.get("commands", ())), sep="\n")
+            print_plain(f"# {comparison['name']} is not in {root}, with its packages; to get it:")
+            print_plain(f"git clone https://github.com/{comparison['name']} {folder}")
+            print_plain(f"git -C {folder} checkout {comparison['revision']}")
+            for line in comparison.get("commands", ()):
+                print_plain(line.format(root=root))
         ran = ran or bool(runs)
         found = compare(comparison, root.resolve(), folder.resolve()) if runs else None
         for row, (compared, allowed) in comparison["rows"].items():
@@ -61,7 +62,7 @@ def main(argv: list[str] | None = None) -> int:
             rows.append((f"{comparison['name']} {comparison['revision'][:7]}", compared, *cells))
             print(*rows[-1], sep=" | ")
     if given and not ran:
-        print(f"error: {given} has no clone of these repositories; the page stays as it is")
+        print_plain(f"error: {given} has no clone of these repositories; the page stays as it is")
         return 1
     if given:
         ours = git(environment.ROOT, "describe", "--always", "--dirty", "--exclude=*")

@@ -23,6 +23,7 @@ from torch import nn
 
 from dml.cli.error_lines import report_errors
 from dml.cli.parser import make_parser
+from dml.core.plain_text import print_plain
 from dml.data.image_index import Subset
 from dml.data.protocol import Split
 from dml.runs.figures.drawing import check_picture
@@ -47,7 +48,7 @@ def main(argv: list[str] | None = None) -> int:
     if options.out != PICTURE:  # that of this repository
         check_picture(options.out, "--out", options.overwrite)
     draw_emoji_neighbors(options.run, options.out)
-    print(f"written  {options.out}\ncredit   {CREDIT}")
+    print_plain(f"written  {options.out}\ncredit   {CREDIT}")
     return 0
 
 

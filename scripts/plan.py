@@ -34,6 +34,7 @@ from dml.config.explain import explain
 from dml.core.atomic_io import read_json
 from dml.core.errors import ConfigError, first_line
 from dml.core.option_values import SPLITS
+from dml.core.plain_text import print_plain
 from dml.results.catalog import Cell, experiment_ids, list_cells
 from dml.results.tables import Column, Table, terminal_table
 from dml.runs.console import console
@@ -82,7 +83,7 @@ def main(argv: list[str] | None = None) -> int:
         for cell in plans[0].itertuples():
             reduced = [w for w in cell.overrides if w.partition("=")[0].lstrip("+") in BUDGET]
             note = f"  [reduced: {' '.join(reduced)}]" if reduced else ""
-            print(f"{cell.status:8s} {cell.trainings:4d} trainings  {cell.command}{note}")
+            print_plain(f"{cell.status:8s} {cell.trainings:4d} trainings  {cell.command}{note}")
     columns = zip(*(_texts(id, plan) for id, plan in zip(ids, plans, strict=True)), strict=True)
     rows = [*columns]
     if len(plans) > 1:

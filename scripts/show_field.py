@@ -14,6 +14,7 @@ import environment  # noqa: F401
 from dml.cli.error_lines import report_errors
 from dml.cli.parser import make_parser
 from dml.core.atomic_io import output_folder
+from dml.core.plain_text import print_plain
 from dml.runs.figures.drawing import check_picture
 from scripts.studies.potential_plot import draw_field
 
@@ -33,7 +34,7 @@ def main(argv: list[str] | None = None) -> int:
     check_picture(options.out, "--out", options.overwrite)
     output_folder(options.out.parent)
     draw_field(options.out, alpha=options.alpha, delta=options.delta, seed=options.seed)
-    print(f"picture  {options.out}")
+    print_plain(f"picture  {options.out}")
     return 0
 
 

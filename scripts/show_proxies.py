@@ -20,6 +20,7 @@ from dml.config.check import check
 from dml.config.explain import compose_config
 from dml.config.schema import Config
 from dml.core.atomic_io import output_folder
+from dml.core.plain_text import print_plain
 from dml.runs.build import Builder
 from dml.runs.figures.drawing import check_picture
 from scripts.studies.mnist import read_mnist
@@ -41,7 +42,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("overrides", nargs="*", help="options of train.py, such as optim.lr=1e-3")
     options = parser.parse_intermixed_args(argv)
     path = _draw(options)
-    print(f"picture  {path}")
+    print_plain(f"picture  {path}")
     return 0
 
 

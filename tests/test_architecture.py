@@ -36,3 +36,11 @@ def test_paths_in_the_documents_exist(page):
     )
     patterns = {path: re.sub("<[^>]*>", "*", path).strip("/.") for path in paths}
     assert not [path for path, pattern in patterns.items() if not any(ROOT.glob(pattern))]
+
+
+def test_all_commands_use_the_parser_that_shows_control_characters():
+    parser = ROOT / "dml/cli/parser.py"
+    files = [*ROOT.glob("dml/**/*.py"), *ROOT.glob("scripts/**/*.py"), *ROOT.glob("*.py")]
+    assert not [
+        path for path in files if path != parser and "argparse.ArgumentParser(" in path.read_text()
+    ]

@@ -87,7 +87,7 @@ def command(
     refuse_repeated(others)
     if prints_config(flags):
         (words, comment), params = find_printed_job([*flags, *others], config_name, trust), None
-        print(comment, end="\n" if comment else "", flush=True)
+        print_plain(comment, end="\n" if comment else "", flush=True)
     else:
         words, params = extract_params([*flags, *others], config_name, trust)
     sys.argv[1:] = itertools.chain(*split_flags(words))

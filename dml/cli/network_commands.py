@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dml.cli.error_lines import report_errors
+from dml.cli.parser import PlainParser
 from dml.core.csv_cells import write_csv
 from dml.core.errors import ConfigError
 from dml.core.plain_text import print_plain, show_text
@@ -19,7 +20,7 @@ NETWORK = "run folder, exported folder, or timm:<model>"
 @report_errors
 def embed(argv: Sequence[str] | None = None) -> int:
     """Returns the exit status: 0 on success, 1 or 2 on a mistake, 130 interrupted."""
-    parser = argparse.ArgumentParser(
+    parser = PlainParser(
         description="Embeds images. After an interruption the same command continues."
     )
     add = parser.add_argument
@@ -49,7 +50,7 @@ def embed(argv: Sequence[str] | None = None) -> int:
 @report_errors
 def search(argv: Sequence[str] | None = None) -> int:
     """Returns the exit status: 0 on success, 1 or 2 on a mistake, 130 interrupted."""
-    parser = argparse.ArgumentParser(
+    parser = PlainParser(
         description="Finds the nearest neighbors of images in a file of embeddings. A query that "
         "is in the file is left out of its own neighbors; copies of it are marked."
     )
@@ -84,7 +85,7 @@ def search(argv: Sequence[str] | None = None) -> int:
 @report_errors
 def export(argv: Sequence[str] | None = None) -> int:
     """Returns the exit status: 0 on success, 1 or 2 on a mistake, 130 interrupted."""
-    parser = argparse.ArgumentParser(
+    parser = PlainParser(
         description="Exports the network of a run, with a model card whose license is yours to "
         "fill in, to a folder that dml.load reads."
     )

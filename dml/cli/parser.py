@@ -5,12 +5,24 @@ from __future__ import annotations
 import argparse
 import atexit
 import gc
+from typing import NoReturn
+
+from dml.core.plain_text import show_line
+from dml.core.secrets import mask_text
 
 
-def make_parser(text: str | None, program: str | None = None) -> argparse.ArgumentParser:
+class PlainParser(argparse.ArgumentParser):
+    """A parser whose errors show the control characters of words, and no secrets."""
+
+    def error(self, message: str) -> NoReturn:
+        """Prints the usage and one line, and ends the command with status 2."""
+        super().error(show_line(mask_text(message)))
+
+
+def make_parser(text: str | None, program: str | None = None) -> PlainParser:
     """Returns a parser of options whose help is the docstring of a command, as it is written."""
     form = argparse.RawDescriptionHelpFormatter
-    return argparse.ArgumentParser(program, description=text, formatter_class=form)
+    return PlainParser(program, description=text, formatter_class=form)
 
 
 def rarely_collect_garbage() -> None:
