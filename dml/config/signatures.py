@@ -17,7 +17,7 @@ from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 from torch import nn
 
 from dml.config.check import describe_errors
-from dml.core.errors import ConfigError, first_line, nearest
+from dml.core.errors import ConfigError, first_line, nearest, refuse_exits
 
 
 def import_target(target: Any, option: str) -> Callable[..., Any]:
@@ -27,7 +27,8 @@ def import_target(target: Any, option: str) -> Callable[..., Any]:
         ConfigError: it does not exist or cannot be imported.
     """
     try:
-        value = resolve_name(target)
+        with refuse_exits():
+            value = resolve_name(target)
         if callable(value):
             return value
         problem = f"{target} is not a class or function"
