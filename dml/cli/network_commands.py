@@ -12,6 +12,7 @@ from dml.cli.error_lines import report_errors
 from dml.cli.parser import PlainParser
 from dml.core.csv_cells import write_csv
 from dml.core.errors import ConfigError
+from dml.core.option_values import MAX_IMAGE_PIXELS
 from dml.core.plain_text import print_plain, show_text
 
 NETWORK = "run folder, exported folder, or timm:<model>"
@@ -34,7 +35,7 @@ def embed(argv: Sequence[str] | None = None) -> int:
     add("--float16", dest="dtype", action="store_const", const="float16", default="float32")
     add("--batch-size", type=_positive, help="default: by device and size of the images")
     _add_overwrite(parser, "of the same network and images")
-    add("options", nargs="*", help="of a network of timm or a dataset: backbone.input_size=64")
+    add("options", nargs="*", help="backbone.input_size=64 (timm), data.max_pixels=400000000 …")
     _add_model(parser)
     _add_trust(parser, "the network")
     options = vars(parser.parse_intermixed_args(argv))
@@ -60,6 +61,8 @@ def search(argv: Sequence[str] | None = None) -> int:
     add("-k", type=int, default=10, help="neighbors (default: 10)")
     add("--index", action="store_true", help="of faiss, saved beside the file, not exact")
     add("--picture", metavar="<file>.png", help="draw queries and neighbors")
+    most = f"largest height x width of an image (default: {MAX_IMAGE_PIXELS:,})"
+    add("--max-pixels", type=_positive, default=MAX_IMAGE_PIXELS, metavar="N", help=most)
     _add_trust(parser, "the network that made the file")
     add("--csv", action="store_true", help="print CSV")
     _add_overwrite(parser, "of a search in the same file")
