@@ -15,6 +15,7 @@ from clone import ROOT
 from dml.cli.error_lines import report_errors
 from dml.cli.parser import Parser, parse_path
 from dml.core.atomic_io import output_folder
+from dml.core.plain_text import print_plain
 from dml.runs.figures.drawing import check_picture
 from scripts.concepts import evaluation_pictures, method_pictures
 
@@ -45,7 +46,7 @@ def main(argv: list[str] | None = None) -> int:
     output_folder(options.out)
     for name, path in paths.items():
         PICTURES[name](path)
-        print(f"picture  {path}")
+        print_plain(f"picture  {path}")
     return 0
 
 

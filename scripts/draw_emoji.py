@@ -24,6 +24,7 @@ from torch import nn
 from dml.cli.error_lines import report_errors
 from dml.cli.parser import Parser, parse_path
 from dml.core.errors import UserError
+from dml.core.plain_text import print_plain
 from dml.data.image_index import Subset
 from dml.data.protocol import Split
 from dml.runs.figures.drawing import check_picture
@@ -48,7 +49,7 @@ def main(argv: list[str] | None = None) -> int:
     if options.out != PICTURE:  # that of this repository
         check_picture(options.out, "--out", options.overwrite)
     draw_emoji_neighbors(options.run, options.out)
-    print(f"written  {options.out}\ncredit   {CREDIT}")
+    print_plain(f"written  {options.out}\ncredit   {CREDIT}")
     return 0
 
 

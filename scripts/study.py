@@ -20,6 +20,7 @@ from dml.cli.error_lines import report_errors
 from dml.cli.parser import Parser, parse_path
 from dml.core.atomic_io import output_folder
 from dml.core.errors import UserError
+from dml.core.plain_text import print_plain
 
 STUDIES, PAGES = Path(__file__).parent / "studies", Path("docs/results")
 
@@ -61,10 +62,11 @@ def main(argv: list[str] | None = None) -> int:
         raise UserError(f"{options.study}: no results in {tables}; give the data to train its arms")
     results = Results.read(tables)
     if missing := {study.reference, *study.same} - set(results.scores.arm):
-        print(f"tables      {tables}; a page needs results of {', '.join(sorted(missing))} too")
+        names = ", ".join(sorted(missing))
+        print_plain(f"tables      {tables}; a page needs results of {names} too")
     else:
         write_page(study, results, options.pages, options.study)
-        print(f"page        {options.pages / options.study}.md")
+        print_plain(f"page        {options.pages / options.study}.md")
     return 0
 
 

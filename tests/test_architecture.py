@@ -50,3 +50,11 @@ def test_every_long_test_is_in_a_part_of_make_soak():
 
 def _text(name: str) -> str:
     return (ROOT / name).read_text(encoding="utf-8")
+
+
+def test_all_commands_use_the_parser_that_shows_control_characters():
+    parser = ROOT / "dml/cli/parser.py"
+    files = [*ROOT.glob("dml/**/*.py"), *ROOT.glob("scripts/**/*.py"), *ROOT.glob("*.py")]
+    assert not [
+        path for path in files if path != parser and "argparse.ArgumentParser(" in path.read_text()
+    ]

@@ -33,7 +33,7 @@ def parser() -> Parser:
     add("--float16", dest="dtype", action="store_const", const="float16", default="float32")
     add("--batch-size", type=positive, help="default: by device and size of the images")
     add_overwrite(parser, "of the same network and images")
-    add("options", nargs="*", help="of a network of timm or a dataset: backbone.input_size=64")
+    add("options", nargs="*", help="backbone.input_size=64 (timm), data.max_pixels=400000000 …")
     add_model(parser)
     add_trust(parser, "the network")
     return parser

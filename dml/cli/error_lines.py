@@ -13,6 +13,7 @@ from typing import ParamSpec
 from dml.core.errors import ConfigError, RunStopped, UserError, first_line, is_out_of_memory
 from dml.core.exit_status import ExitStatus
 from dml.core.launcher import read_launch
+from dml.core.plain_records import plain_records
 from dml.core.plain_text import print_plain, show_text
 from dml.core.secrets import mask_text
 from dml.core.tolerant_output import discard
@@ -23,7 +24,8 @@ P = ParamSpec("P")
 def report_errors(main: Callable[P, int]) -> Callable[P, int]:
     """Decorates the main function of a command: errors are printed and give an exit status.
 
-    Errors are printed by `print_error`. A closed pipe (`| head`) is not an error.
+    Errors are printed by `print_error`, warnings by `plain_records`. A closed pipe (`| head`) is
+    not an error.
     """
 
     @functools.wraps(main)
@@ -31,7 +33,8 @@ def report_errors(main: Callable[P, int]) -> Callable[P, int]:
         _replace_closed_streams()
         try:
             try:
-                return main(*args, **kwargs)
+                with plain_records():
+                    return main(*args, **kwargs)
             finally:
                 if not isinstance(sys.exception(), Exception):
                     sys.stdout.flush()  # so that a full disk or a closed pipe is reported here

@@ -106,7 +106,7 @@ def _check_words(
     params: str | None = None
     if prints_config(flags):
         composed, comment = find_printed_job([*flags, *others], config_name, trust)
-        print(comment, end="\n" if comment else "", flush=True)
+        print_plain(comment, end="\n" if comment else "", flush=True)
     else:
         composed, params = extract_params([*flags, *others], config_name, trust)
     flags, others = split_flags(composed)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from dml.cli.parser import Parser, complete_experiment, complete_override, parse_path, set_completer
 from dml.core.installation import shell_command
+from dml.core.plain_text import print_plain
 
 if TYPE_CHECKING:  # otherwise imported late: --help need not load it
     import pandas as pd
@@ -95,7 +96,7 @@ def _print_runs(plan: pd.DataFrame) -> None:
     for cell in plan.itertuples():
         reduced = [word for word in cell.overrides if _option(word) in BUDGET]
         note = f"  [reduced: {' '.join(reduced)}]" if reduced else ""
-        print(f"{cell.status:8s} {cell.trainings:4d} trainings  {cell.command}{note}")
+        print_plain(f"{cell.status:8s} {cell.trainings:4d} trainings  {cell.command}{note}")
 
 
 def _option(word: str) -> str:

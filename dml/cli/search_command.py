@@ -6,8 +6,15 @@ import sys
 from collections.abc import Sequence
 
 from dml.cli.parser import Parser
-from dml.cli.shared_options import add_overwrite, add_trust, find_own_code, refuse_empty
+from dml.cli.shared_options import (
+    add_overwrite,
+    add_trust,
+    find_own_code,
+    positive,
+    refuse_empty,
+)
 from dml.core.csv_cells import write_csv
+from dml.core.option_values import MAX_IMAGE_PIXELS
 from dml.core.plain_text import print_plain, show_text
 
 DESCRIPTION = """\
@@ -26,6 +33,8 @@ def parser() -> Parser:
     add("-k", type=int, default=10, help="neighbors (default: 10)")
     add("--index", action="store_true", help="of faiss, saved beside the file, not exact")
     add("--picture", metavar="<file>.png", help="draw queries and neighbors")
+    largest = f"largest height x width of an image (default: {MAX_IMAGE_PIXELS:,})"
+    add("--max-pixels", type=positive, default=MAX_IMAGE_PIXELS, metavar="N", help=largest)
     add_trust(parser, "the network that made the file")
     add("--csv", action="store_true", help="print CSV")
     add_overwrite(parser, "of a search in the same file")

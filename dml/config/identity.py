@@ -12,6 +12,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from dml.core.option_values import MAX_IMAGE_PIXELS
 from dml.core.secrets import is_secret_name, mask_options
 
 # Options that do not change the result: device, speed, location and presentation of a run.
@@ -30,6 +31,7 @@ ROOTS = ("data.root", "data.reader.root")
 ADDED: dict[str, Any] = {
     "code": {},  # see `own_code.py`
     "data.background": "white",
+    "data.max_pixels": MAX_IMAGE_PIXELS,
 }
 
 

@@ -18,7 +18,14 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from dml.core import metric_names
 from dml.core.names import RULE, is_name
-from dml.core.option_values import EXTRA_METRICS, SPLITS, Augmentation, RetrievalBackend, Sampler
+from dml.core.option_values import (
+    EXTRA_METRICS,
+    MAX_IMAGE_PIXELS,
+    SPLITS,
+    Augmentation,
+    RetrievalBackend,
+    Sampler,
+)
 
 # Upper limits far above any real use, so that a typo cannot exhaust the memory of the machine.
 MAX_PIXELS = 16_384  # per side
@@ -161,6 +168,7 @@ class DataConfig(Node):
     cache: Literal["full"] | Pixels | None
     exif_orientation: bool
     background: Color = BACKGROUND
+    max_pixels: Annotated[int, Field(ge=1, lt=2**31)] = MAX_IMAGE_PIXELS
     skip_corrupt: bool
 
     @property

@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 
 from dml.config.check import describe_errors
-from dml.core.errors import ConfigError, first_line, nearest
+from dml.core.errors import ConfigError, first_line, nearest, refuse_exits
 
 # Classes whose parameters are nobody's options; by name, since torch takes seconds to load.
 BASES = ("torch.nn.modules.module.Module", "builtins.object")
@@ -29,7 +29,8 @@ def import_target(target: Any, option: str) -> Callable[..., Any]:
         ConfigError: it does not exist or cannot be imported.
     """
     try:
-        value = resolve_name(target)
+        with refuse_exits():
+            value = resolve_name(target)
         if callable(value):
             return value
         problem = f"{target} is not a class or function"

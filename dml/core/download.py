@@ -20,6 +20,7 @@ from dml.core.progress import show_task
 CHUNK = 1 << 20
 ATTEMPTS = 4  # in a row that receive no byte
 TIMEOUT_S = 30
+MOST_BYTES = 32 << 30  # of a file whose size is not published; the largest known one has 3 GB
 ADVICE = "run the same command again, or give another URL (--url) or a local file (--archive)"
 # Errors of the connection, as opposed to the disk.
 NETWORK_ERRORS = (urllib.error.URLError, HTTPException, ConnectionError, TimeoutError, ssl.SSLError)
@@ -78,7 +79,7 @@ def download(
 
     Raises:
         UserError: there is no server, no such file, the connection keeps breaking, or the server
-            sends more than the published size.
+            sends more than the published size, or than `MOST_BYTES`.
         ChecksumError: the checksum of the file differs; a downloaded file is deleted.
         OSError: the file cannot be written.
     """
@@ -128,7 +129,8 @@ def _receive(url: str, file: IO[bytes], update: Callable[..., None], size: int |
     """Receives the missing bytes; returns True if the file is complete.
 
     Raises:
-        UserError: the server sends more than `size` bytes; nothing of the file is kept.
+        UserError: the server sends more than `size` bytes, or than `MOST_BYTES`; nothing of the
+            file is kept.
     """
     start = file.seek(0, 2)
     headers = {"User-Agent": "dml-benchmark"} | ({"Range": f"bytes={start}-"} if start else {})
@@ -148,7 +150,9 @@ def _receive(url: str, file: IO[bytes], update: Callable[..., None], size: int |
 
 
 def _check_size(url: str, file: IO[bytes], received: int, size: int | None) -> None:
-    if size is None or received <= size:
+    limit = MOST_BYTES if size is None else size
+    if received <= limit:
         return
     file.truncate(0)  # another file: continuing it is no use
-    raise UserError(f"{url}: sends more than the published {size:,} bytes: another file; {ADVICE}")
+    published = "" if size is None else "the published "
+    raise UserError(f"{url}: sends more than {published}{limit:,} bytes: another file; {ADVICE}")

@@ -18,6 +18,7 @@ from pathlib import Path
 from dml.core.errors import RunStopped, UserError
 from dml.core.installation import PROGRAM, shell_command, versions
 from dml.core.memory import keeps_freed_memory
+from dml.core.plain_records import plain_records
 from dml.core.progress import format_seconds
 from dml.core.regular_files import check_regular
 from dml.core.secrets import MaskingFormatter, mask_words
@@ -49,6 +50,7 @@ def write_log(folder: Path, work: str) -> Iterator[None]:
     if not root.handlers and logging.lastResort is not None:
         pairs.append((root, logging.lastResort))  # prints warnings where nothing else does
     with ExitStack() as stack:
+        stack.enter_context(plain_records())
         stack.callback(handler.close)
         for logger, added in pairs:
             logger.addHandler(added)

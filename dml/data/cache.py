@@ -139,7 +139,7 @@ def _decode_all(index: ImageIndex, side: int | str) -> Generator[np.ndarray, Non
         resize = ShorterSide(side, InterpolationMode.BILINEAR)
 
     def decode(file: Path) -> np.ndarray:
-        image = load_image(file, index.apply_orientation, index.background)
+        image = load_image(file, index.apply_orientation, index.background, index.max_pixels)
         if resize is not None:
             image = resize.whole(image)
         return np.ascontiguousarray(image.permute(1, 2, 0).numpy())

@@ -6,9 +6,10 @@ import os
 import warnings
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
 from pathlib import Path
+from threading import Lock
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -17,6 +18,7 @@ from PIL import Image, ImageColor, ImageOps
 from torch import Tensor
 
 from dml.core.errors import UserError, first_line
+from dml.core.option_values import MAX_IMAGE_PIXELS
 from dml.core.regular_files import open_regular
 from dml.data.image_index import split_box
 
@@ -24,7 +26,6 @@ T = TypeVar("T")
 JPEG = b"\xff\xd8\xff"
 GREY_STEPS = {"L;2": 85, "L;4": 17}  # of a grey level of 2 and 4 bits, as Pillow names them
 OPAQUE = (".jpg", ".jpeg", ".jfif")
-MAX_PIXELS = 2 * (Image.MAX_IMAGE_PIXELS or 89_478_485)  # at which Pillow refuses an image
 BACKGROUND = "white"  # default of `data.background`
 
 
@@ -44,6 +45,7 @@ def load_image(
     image: Path | np.ndarray | Image.Image,
     apply_orientation: bool = False,
     background: str = BACKGROUND,
+    max_pixels: int = MAX_IMAGE_PIXELS,
 ) -> Tensor:
     """Decodes one image to a uint8 tensor 3×H×W (RGB; grey, CMYK and other modes are converted).
 
@@ -55,17 +57,20 @@ def load_image(
             of Pillow.
         apply_orientation: rotate the image upright by its EXIF orientation.
         background: a color that `PIL.ImageColor` knows, on which transparent images are composed.
+        max_pixels: largest height × width of a file, in its header.
 
     Raises:
-        UserError: the file is missing, cannot be decoded, or has 32-bit pixels; an empty box.
+        UserError: the file is missing, cannot be decoded, is too large, or has 32-bit pixels; an
+            empty box.
     """
-    return decode_image(image, apply_orientation, background).pixels
+    return decode_image(image, apply_orientation, background, max_pixels).pixels
 
 
 def decode_image(
     image: Path | np.ndarray | Image.Image,
     apply_orientation: bool = False,
     background: str = BACKGROUND,
+    max_pixels: int = MAX_IMAGE_PIXELS,
 ) -> Decoded:
     """Decodes one image, and says whether it has transparent pixels; see `load_image`.
 
@@ -77,16 +82,16 @@ def decode_image(
             return Decoded(torch.from_numpy(image).permute(2, 0, 1), False)
         image = _as_pillow(image)
     if isinstance(image, Image.Image):
-        return _decode_with_pillow(image, apply_orientation, background)
+        return _decode_with_pillow(image, apply_orientation, background, max_pixels)
     file, box = split_box(image)
     if box is not None:
         left, top, right, bottom = box
-        whole = decode_image(file, apply_orientation, background)
+        whole = decode_image(file, apply_orientation, background, max_pixels)
         part = release(whole.pixels[:, top:bottom, left:right])
         if not part.numel():
             raise UserError(f"data: cannot decode {image}: no pixels of the image are in the box")
         return Decoded(part, whole.transparent)
-    check_pixels(image)
+    check_pixels(image, max_pixels)
     try:
         with open_regular(image) as opened:
             data = np.fromfile(opened, dtype=np.uint8)
@@ -97,11 +102,11 @@ def decode_image(
             return Decoded(_decode_jpeg(torch.from_numpy(data), apply_orientation), False)
         except (RuntimeError, AttributeError):
             pass  # an unusual or damaged file, or no operator: Pillow reads it or explains why not
-    return _decode_with_pillow(image, apply_orientation, background)
+    return _decode_with_pillow(image, apply_orientation, background, max_pixels)
 
 
-def check_pixels(file: Path) -> None:
-    """Compares the size in an image's header with `MAX_PIXELS`, before anything is decoded.
+def check_pixels(file: Path, max_pixels: int) -> None:
+    """Compares the size in an image's header with a limit, before anything is decoded.
 
     Files without a readable header pass: decoding them explains why it fails.
 
@@ -111,18 +116,45 @@ def check_pixels(file: Path) -> None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            with Image.open(file) as opened:
+            with open_image(file, max_pixels) as opened:
                 width, height = opened.size
     except Image.DecompressionBombError as error:
-        raise UserError(f"data: cannot decode {file}: {_too_large(first_line(error))}") from error
+        raise _too_large(file, first_line(error), max_pixels) from error
     except (OSError, ValueError, SyntaxError):
         return
-    if width * height > MAX_PIXELS:
-        raise UserError(f"data: cannot decode {file}: {_too_large(f'{width}x{height} pixels')}")
+    if width * height > max_pixels:
+        raise _too_large(file, f"{width}x{height} pixels", max_pixels)
 
 
-def _too_large(reason: str) -> str:
-    return f"{reason}; images have at most {MAX_PIXELS:,} pixels: make it smaller, or cut it"
+def _too_large(file: Path, reason: str, max_pixels: int) -> UserError:
+    return UserError(
+        f"data: cannot decode {file}: {reason}; images have at most {max_pixels:,} pixels: make it "
+        f"smaller, or raise data.max_pixels (dml search: --max-pixels)"
+    )
+
+
+def open_image(file: Path, max_pixels: int) -> Image.Image:
+    """Opens an image, of which only the header is read.
+
+    A larger limit than Pillow's stands in for it meanwhile.
+    """
+    if max_pixels <= MAX_IMAGE_PIXELS:
+        return Image.open(file)
+    with _limit_of_pillow:
+        before, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, max_pixels
+        try:
+            return Image.open(file)
+        finally:
+            Image.MAX_IMAGE_PIXELS = before
+
+
+def _renew_lock() -> None:
+    global _limit_of_pillow
+    _limit_of_pillow = Lock()
+
+
+_limit_of_pillow = Lock()
+os.register_at_fork(after_in_child=_renew_lock)  # a thread of the parent may have held it
 
 
 def _as_pillow(pixels: np.ndarray) -> Image.Image:
@@ -160,10 +192,10 @@ _decode_jpeg = _find_jpeg_decoder()
 
 
 def _decode_with_pillow(
-    path: Path | Image.Image, apply_orientation: bool, background: str
+    path: Path | Image.Image, apply_orientation: bool, background: str, max_pixels: int
 ) -> Decoded:
     try:
-        with nullcontext(path) if isinstance(path, Image.Image) else Image.open(path) as opened:
+        with _as_context(path, max_pixels) as opened:
             _scale_transparent_color(opened)
             upright = ImageOps.exif_transpose(opened) if apply_orientation else opened
             image, transparent = compose(_to_eight_bits(upright), background)
@@ -171,6 +203,13 @@ def _decode_with_pillow(
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise UserError(f"data: cannot decode {path}: {error}") from error
     return Decoded(torch.from_numpy(array).permute(2, 0, 1), transparent)
+
+
+def _as_context(image: Path | Image.Image, max_pixels: int) -> AbstractContextManager[Image.Image]:
+    """Returns an image of a file, which is closed at the end, or the one that is given."""
+    if isinstance(image, Image.Image):
+        return nullcontext(image)
+    return open_image(image, max_pixels)
 
 
 def compose(image: Image.Image, background: str = BACKGROUND) -> tuple[Image.Image, bool]:

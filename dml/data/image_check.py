@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,10 +16,11 @@ from PIL import Image
 
 from dml.core.atomic_io import read_json, write_text
 from dml.core.errors import UserError
+from dml.core.option_values import MAX_IMAGE_PIXELS
 from dml.core.progress import show_progress
 from dml.core.regular_files import open_regular
 from dml.core.signals import raise_on_signals
-from dml.data.decode import decode_image, is_opaque_format, map_in_threads
+from dml.data.decode import decode_image, is_opaque_format, map_in_threads, open_image
 from dml.data.image_index import ImageIndex, hash_text, split_box
 
 
@@ -39,7 +41,7 @@ class Checked(NamedTuple):
     problem: str | None
 
 
-def check_image(image: Path) -> Checked:
+def check_image(image: Path, max_pixels: int = MAX_IMAGE_PIXELS) -> Checked:
     """Decodes an image, or a box of one, and returns what is known of it then."""
     file, _ = split_box(image)
     size, modified, content = 0, 0, ""
@@ -49,7 +51,7 @@ def check_image(image: Path) -> Checked:
         with open_regular(file) as opened:
             content = hashlib.file_digest(opened, "sha256").hexdigest()[:16]
     try:
-        transparent = decode_image(image).transparent
+        transparent = decode_image(image, max_pixels=max_pixels).transparent
     except UserError as error:
         return Checked(size, modified, content, False, str(error))
     return Checked(size, modified, content, transparent, None)
@@ -57,12 +59,12 @@ def check_image(image: Path) -> Checked:
 
 def find_undecodable(images: Sequence[Path]) -> dict[int, str]:
     """Returns row → error message for every image that cannot be decoded."""
-    checked = _check_all(images)
+    checked = _check_all(images, MAX_IMAGE_PIXELS)
     return {row: one.problem for row, one in enumerate(checked) if one.problem is not None}
 
 
-def _check_all(images: Sequence[Path]) -> list[Checked]:
-    checked = map_in_threads(check_image, images)
+def _check_all(images: Sequence[Path], max_pixels: int) -> list[Checked]:
+    checked = map_in_threads(partial(check_image, max_pixels=max_pixels), images)
     return list(show_progress(checked, "decoding image", len(images)))
 
 
@@ -74,7 +76,7 @@ def check_images(index: ImageIndex) -> ImageIndex:
     """
     if index.files is None:
         return index
-    checked = _check_all(index.files)
+    checked = _check_all(index.files, index.max_pixels)
     problems = [one.problem for one in checked if one.problem is not None]
     if problems:
         count = f"{index.name}: {len(problems)} images are damaged; replace them"
@@ -100,7 +102,7 @@ def exclude_undecodable(index: ImageIndex, skip: bool, folder: Path) -> ImageInd
     """
     if index.files is None:
         return index
-    checked = _read_or_check(index.files, folder)
+    checked = _read_or_check(index.files, folder, index.max_pixels)
     kept = [row for row, one in enumerate(checked) if one.problem is None]
     problems = [one.problem for one in checked if one.problem is not None]
     if problems and not skip:
@@ -129,15 +131,16 @@ def count_transparent(index: ImageIndex) -> ImageIndex:
     if index.files is None or index.transparent is not None:
         return index
     candidates = [image for image in index.files if not is_opaque_format(split_box(image)[0])]
-    found = sum(map_in_threads(_is_transparent, candidates))
+    look = partial(_is_transparent, max_pixels=index.max_pixels)
+    found = sum(map_in_threads(look, candidates))
     return replace(index, transparent=found)
 
 
-def _is_transparent(image: Path) -> bool:
+def _is_transparent(image: Path, max_pixels: int) -> bool:
     try:
-        with Image.open(split_box(image)[0]) as opened:
+        with open_image(split_box(image)[0], max_pixels) as opened:
             announced = opened.has_transparency_data
-        return announced and decode_image(image).transparent
+        return announced and decode_image(image, max_pixels=max_pixels).transparent
     except (OSError, ValueError, SyntaxError, UserError, Image.DecompressionBombError):
         return False
 
@@ -153,9 +156,12 @@ def _describe(index: ImageIndex, checked: Sequence[Checked]) -> ImageIndex:
     )
 
 
-def _read_or_check(images: Sequence[Path], folder: Path) -> list[Checked]:
+def _read_or_check(images: Sequence[Path], folder: Path, max_pixels: int) -> list[Checked]:
     """Returns what is known of images; those that are new or have changed are decoded."""
-    path = folder / f"checked-{hash_text(' '.join(map(str, images)))}.json"
+    names = [*map(str, images)]
+    if max_pixels != MAX_IMAGE_PIXELS:
+        names.append(str(max_pixels))  # by which other images are too large
+    path = folder / f"checked-{hash_text(' '.join(names))}.json"
     stored: Any = None
     with suppress(OSError, UserError):
         stored = read_json(path)
@@ -163,7 +169,7 @@ def _read_or_check(images: Sequence[Path], folder: Path) -> list[Checked]:
     changed = [row for row, image in enumerate(images) if not _is_current(image, known[row])]
     if changed:
         with raise_on_signals():
-            checked = _check_all([images[row] for row in changed])
+            checked = _check_all([images[row] for row in changed], max_pixels)
         for row, one in zip(changed, checked, strict=True):
             known[row] = one
         with suppress(OSError):

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
+from dml.core.option_values import MAX_IMAGE_PIXELS
 from dml.data.decode import BACKGROUND, load_image, release
-from dml.data.image_index import Subset
+from dml.data.image_index import ImageIndex, Subset
 from dml.data.transforms import BatchTransform
 
 
@@ -23,13 +24,20 @@ class ImageSource:
         images: Sequence[Any] | np.ndarray,
         apply_orientation: bool = False,
         background: str = BACKGROUND,
+        max_pixels: int = MAX_IMAGE_PIXELS,
     ) -> None:
         self.images, self.apply_orientation = images, apply_orientation
-        self.background = background
+        self.background, self.max_pixels = background, max_pixels
+
+    @classmethod
+    def of(cls, index: ImageIndex) -> ImageSource:
+        """Returns the source of an index."""
+        return cls(index.images, index.apply_orientation, index.background, index.max_pixels)
 
     def __getitem__(self, row: int) -> Tensor:
         """Returns the image of a row of the index, uint8 3×H×W."""
-        return load_image(self.images[row], self.apply_orientation, self.background)
+        options = self.apply_orientation, self.background, self.max_pixels
+        return load_image(self.images[row], *options)
 
 
 class ImageDataset(Dataset[tuple[Tensor, int]]):
@@ -52,7 +60,7 @@ class ImageDataset(Dataset[tuple[Tensor, int]]):
         source: ImageSource | None = None,
     ) -> None:
         self.subset, self.transform, index = subset, transform, subset.index
-        self.source = source or ImageSource(index.images, index.apply_orientation, index.background)
+        self.source = source or ImageSource.of(index)
         steps: list[Any] = list(transform) if isinstance(transform, nn.Sequential) else [transform]
         # Whole batches of images in memory are transformed at once where all steps allow it.
         batched = all(isinstance(step, BatchTransform) for step in steps)

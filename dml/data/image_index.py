@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dml.core.option_values import MAX_IMAGE_PIXELS
+
 TESTED = ("test", "query", "gallery")
 ROLES = ("train", *TESTED, "unused")
 BOX = re.compile(r"(.+)#(\d+),(\d+),(\d+),(\d+)")
@@ -56,6 +58,7 @@ class ImageIndex:
         fingerprint_name: replaces `name` in the fingerprint, if not empty.
         apply_orientation: rotate images upright by their EXIF orientation.
         background: a color on which transparent images are composed (`dml.data.decode.load_image`).
+        max_pixels: largest height × width of a file (`dml.data.decode.load_image`).
         skipped: number of corrupt images that were excluded.
         transparent: number of images with transparent pixels; None: they were not checked.
         content: hash of the bytes of all images, if they are the user's own; else empty.
@@ -77,6 +80,7 @@ class ImageIndex:
     fingerprint_name: str = ""
     apply_orientation: bool = False
     background: str = "white"
+    max_pixels: int = MAX_IMAGE_PIXELS
     skipped: int = 0
     transparent: int | None = None
     content: str = ""

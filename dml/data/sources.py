@@ -93,7 +93,7 @@ SOURCES = {
                 SourceFile(
                     "Stanford_Online_Products.zip",
                     home="https://cvgl.stanford.edu/projects/lifted_struct",
-                    checksum=Checksum("md5", "7f73d41a2f44250d4779881525aea32e"),
+                    checksum=Checksum("md5", "7f73d41a2f44250d4779881525aea32e", 3_083_860_082),
                     url="http://ftp.cs.stanford.edu/cs/cvgl/Stanford_Online_Products.zip",
                 ),
             ),

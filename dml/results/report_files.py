@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -23,7 +24,6 @@ from dml.core.metric_names import is_score
 from dml.core.names import check_name
 from dml.core.outputs import (
     BEGINNING,
-    begins_with,
     check_not_input,
     check_output,
     has_mark,
@@ -35,7 +35,7 @@ from dml.core.progress import format_epoch, show_progress
 from dml.core.regular_files import open_regular
 from dml.results import catalog
 from dml.results.compare import BLOCKING, MARKS, VERDICTS, Caveat, Comparison, is_comparable
-from dml.results.frame import SENT, format_option, join_some, read_runs, short_names, write_runs
+from dml.results.frame import format_option, join_some, read_runs, short_names, write_runs
 from dml.results.nearest import find_nearest
 from dml.results.published import TITLES, PublishedResult
 from dml.results.report import Report, Row, Section, build_report, main_metric, metric_name
@@ -47,8 +47,6 @@ if TYPE_CHECKING:
 
 MAX_TABLES = 3  # experiments whose tables the terminal shows; of more it shows a line each
 DECIMALS = {"train_steps": 0, "best_epoch": 1}  # of metrics where nothing is published
-# Columns of every table of results.
-FIXED = {"experiment", "label", "metric", "marks", "details", "folders", "command"}
 MAX_COMMANDS = 5  # that the terminal shows
 
 
@@ -105,12 +103,15 @@ def write_reports(
         from dml.results.figures import draw_figures  # imported late: it loads matplotlib
     to_draw = show_progress(drawable, "drawing figures of report", len(drawable))
     drawn = {report.about.id: draw_figures(report) for report in to_draw}
-    mark = text_mark(f"report {stem}")
+    tables = (
+        write_csv(to_frame(reports).map(_show_value)),
+        write_runs(run for one in reports for run in one.runs.run),
+    )
+    mark = f"{text_mark(f'report {stem}')}\n{_list_tables(tables, paths[2:])}"
     texts = (
         render_page(reports, drawn, datetime.now(), mark),
         f"{mark}\n\n{to_markdown(reports)}",
-        write_csv(to_frame(reports).map(_show_value)),
-        write_runs(run for one in reports for run in one.runs.run),
+        *tables,
     )
     for path, text in zip(paths, texts, strict=True):
         write_text(path, text)
@@ -125,11 +126,15 @@ def _check_files(out: Path, stem: str, results: Sequence[Path], overwrite: bool)
         UserError: a file of somebody else is in their place, or one that the command reads.
     """
     of_report = has_mark(f"report {stem}")
+    pages = [out / f"{stem}.html", out / f"{stem}.md"]
+
+    def of_pages(path: Path) -> bool:
+        return _digest(path) in _read_tables(pages)
+
     kinds = {
-        f"{stem}.html": of_report,
-        f"{stem}.md": of_report,
-        f"{stem}.csv": _is_table,
-        f"{stem}_runs.csv": begins_with(",".join(SENT)),
+        **{page.name: of_report for page in pages},
+        f"{stem}.csv": of_pages,
+        f"{stem}_runs.csv": of_pages,
     }
     paths = []
     for name, is_ours in kinds.items():
@@ -138,13 +143,32 @@ def _check_files(out: Path, stem: str, results: Sequence[Path], overwrite: bool)
     return paths
 
 
-def _is_table(path: Path) -> bool:
-    """Returns whether a file is one of `to_frame`, whose columns depend on the runs, or empty."""
+def _list_tables(texts: Sequence[str], paths: Sequence[Path]) -> str:
+    """Returns the line of a page with the digests of its tables, which cannot hold a mark.
+
+    Those that the tables replace are listed too: a killed process may leave them beside the page.
+    """
+    digests = [hashlib.sha256(text.encode()).hexdigest() for text in texts]
+    digests += [_digest(path) for path in paths if path.exists()]
+    return f"<!-- tables: {' '.join(digests)} -->"
+
+
+def _read_tables(pages: Sequence[Path]) -> set[str]:
+    """Returns the digests that pages list at their beginning; those that are there."""
+    found: set[str] = set()
+    for page in pages:
+        if not page.exists():
+            continue
+        with open_regular(page) as file:
+            beginning = file.read(BEGINNING).decode("utf-8", "replace")
+        for digests in re.findall(r"<!-- tables: ([0-9a-f ]*) -->", beginning):
+            found.update(digests.split())
+    return found
+
+
+def _digest(path: Path) -> str:
     with open_regular(path) as file:
-        first = file.readline(BEGINNING).decode("utf-8", "replace").strip()
-        if not first.strip('"'):
-            return not file.read(1)
-    return set(first.split(",")) >= FIXED
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def render_page(

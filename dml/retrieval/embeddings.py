@@ -145,8 +145,13 @@ def save_embeddings(
 
 def is_file_of(origin: str, path: Path) -> bool:
     """Returns whether a file was written by `save_embeddings` with this origin."""
+    return read_origin(path) == origin
+
+
+def read_origin(path: Path) -> str | None:
+    """Returns the origin in a file of `save_embeddings`; None: it names none."""
     with open_regular(path) as file, np.lib.npyio.NpzFile(file, allow_pickle=False) as arrays:
-        return "origin" in arrays and str(arrays["origin"]) == origin
+        return str(arrays["origin"]) if "origin" in arrays else None
 
 
 def _row_key(row: np.ndarray) -> bytes:

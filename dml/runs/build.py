@@ -129,6 +129,7 @@ class Builder:
         if index is None:
             reader = self.constructor("data.reader")
             index = reader(**reader.select_missing({"root": data.root}))
+        index = replace(index, max_pixels=data.max_pixels)
         if data.identified_by == "place" and index.features is None:
             folder = Path(data.root) if Path(data.root).is_dir() else Path(data.root).parent
             index = exclude_undecodable(index, data.skip_corrupt, folder / ".cache")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dml.core.atomic_io import write_text
-from dml.core.errors import describe_failure
+from dml.core.errors import describe_failure, refuse_exits
 from dml.core.regular_files import read_regular_text
 from dml.runs.console import print_line
 
@@ -22,7 +22,8 @@ def attempt(name: str, draw: Callable[[], object]) -> None:
         draw: is called without arguments.
     """
     try:
-        draw()
+        with refuse_exits():
+            draw()
     except Exception as error:
         print_line(f"note: {name} cannot be drawn: {describe_failure(error)}")
 

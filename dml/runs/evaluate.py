@@ -37,7 +37,8 @@ from dml.training.process_state import restored_process_state
 # Options that are used; others are ignored for stored embeddings, or decided by the run.
 FOR_BOTH = {"recall_at", "evaluation.backend", "device", "overwrite"}
 FOR_EMBEDDINGS = {"embeddings", *FOR_BOTH}
-FOR_RUN = {"run", "trust", "save", "data.root", "data.workers", "data.eval_batch_size", *FOR_BOTH}
+OF_DATA = ("data.root", "data.workers", "data.eval_batch_size", "data.max_pixels")
+FOR_RUN = {"run", "trust", "save", *OF_DATA, *FOR_BOTH}
 
 
 @restored_process_state()
@@ -94,7 +95,10 @@ def _score_network(config: EvaluateConfig, given: Collection[str]) -> tuple[dict
     if config.run is not None:
         root = config.data.root if "data.root" in given else None
         trained = load_config(config.run, root, config.trust)
-    loading = config.data.model_dump(include={"workers", "eval_batch_size"})
+    of_command = {"workers", "eval_batch_size"}
+    if "data.max_pixels" in given:
+        of_command.add("max_pixels")
+    loading = config.data.model_dump(include=of_command)
     data = trained.data.model_copy(update=loading)
     trained = trained.on_device(device.type == "cuda").model_copy(update={"data": data})
     builder = Builder(trained)

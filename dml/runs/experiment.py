@@ -25,14 +25,14 @@ from dml.config.own_code import package_versions, record_own_code
 from dml.config.presets import apply_params, split_params, split_trust
 from dml.config.schema import Config
 from dml.core.atomic_io import write_json
-from dml.core.errors import ConfigError, UserError, refuse_exits
+from dml.core.errors import ConfigError, UserError
 from dml.core.installation import git_revision, shell_command, versions
 from dml.core.locks import Busy
 from dml.core.names import named_folder
 from dml.core.option_values import selection_section
 from dml.core.progress import open_display, show_task
 from dml.core.run_log import log_start, run_logger, write_log
-from dml.core.secrets import MASK, mask_options
+from dml.core.secrets import MASK, mask_options, mask_word, mask_words
 from dml.core.signals import StopRequest, raise_on_signals
 from dml.core.statistics import combine_scores
 from dml.data.image_index import ImageIndex, describe_images
@@ -91,8 +91,7 @@ def train(overrides: Sequence[str] = ()) -> dict[str, Any]:
         print_line(f"note: {note}")
     config = check(cfg, Config)
     folder = RunFolder.of(cfg, config)
-    with refuse_exits():
-        summary = run(cfg, config, overrides, folder=folder)
+    summary = run(cfg, config, overrides, folder=folder)
     return {**summary, "folder": str(folder.path)}
 
 
@@ -411,11 +410,11 @@ class Experiment:
         return RunInfo(
             folder=folder.path,
             run_id=folder.run_id(),
-            name=config.name or f"{folder.path.parent.name} seed{config.seed}",
-            group=config.experiment.id,
+            name=mask_word(config.name or f"{folder.path.parent.name} seed{config.seed}"),
+            group=mask_word(config.experiment.id),
             config=mask_options(plain),
             jobs=[*itertools.product(range(p.repeats), range(FOLDS[p.splits]))],
-            tags=tags,
+            tags=mask_words(tags),
             notify=print_line,
         )
 

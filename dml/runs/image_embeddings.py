@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from dml.config.stored_network import parse_network
 from dml.core.atomic_io import output_folder
 from dml.core.errors import UserError
+from dml.core.option_values import MAX_IMAGE_PIXELS
 from dml.core.outputs import check_not_input, check_output
 from dml.core.progress import show_progress
 from dml.core.row_store import open_store, open_store_folder, remove_store_folder
@@ -48,7 +49,9 @@ from dml.training.process_state import restored_process_state
 
 log = logging.getLogger(__name__)
 BACKGROUND = "data.background="  # an option; without it the network's own holds
+MAX_PIXELS = "data.max_pixels="  # never that of a run, which may be of somebody else
 MOST_IMAGES, MOST_VIEWS = 1_000_000, 10_000  # of a batch, of an image: far above any use
+MOST_PIXELS = 2**31  # fewer than that, as in the schema
 
 
 @restored_process_state()
@@ -266,7 +269,8 @@ def _describe_origin(
     places = []
     for text in (network[0], str(images)):
         places.append(os.path.realpath(text) if os.path.exists(text) else text)
-    of_data = sorted(option for option in options if option.startswith("data"))
+    of_data = [option for option in options if option.startswith("data")]
+    of_data = sorted(option for option in of_data if not option.startswith(MAX_PIXELS))
     return hashlib.sha256(json.dumps([*places, *network[1:], of_data]).encode()).hexdigest()[:16]
 
 
@@ -298,9 +302,10 @@ def _read_images(
     labels = np.array([classes[str(image)] for image in images]) if classes else None
     rows, roles = np.arange(len(images)), np.full(len(images), "test")
     index = ImageIndex("images", images, rows, roles, apply_orientation=True)
-    chosen = [option for option in options if option.startswith(BACKGROUND)]
+    chosen = [option for option in options if option.startswith((BACKGROUND, MAX_PIXELS))]
     if chosen:
-        index = replace(index, background=compose_network(["data=folder", *chosen]).data.background)
+        data = compose_network(["data=folder", *chosen]).data
+        index = replace(index, background=data.background, max_pixels=data.max_pixels)
     return index, labels, None
 
 
@@ -314,6 +319,7 @@ def search(
     index: bool = False,
     overwrite: bool = False,
     trust: bool = False,
+    max_pixels: int = MAX_IMAGE_PIXELS,
 ) -> pd.DataFrame:
     """Returns the k nearest images of each query, by Euclidean distance in float64.
 
@@ -331,6 +337,7 @@ def search(
         overwrite: replace any file; by default only a picture of a search in the same file.
         trust: the network that made the file may be of a hub, or name any class or function; see
             `dml.load`.
+        max_pixels: largest height × width of a query and of an image in the picture.
 
     Returns:
         A row for each neighbor, with query, query_label, rank, distance, row, label, path and
@@ -340,14 +347,17 @@ def search(
         UserError: the file or an image cannot be read, a row does not exist, k is too large, the
             network is missing or has changed, or faiss is not installed.
     """
+    if not 1 <= max_pixels < MOST_PIXELS:
+        raise UserError(f"max_pixels: {max_pixels} is not between 1 and {MOST_PIXELS - 1:,}")
     origin = f"search {Path(embeddings).name}"
     if picture is not None:
         check_picture(Path(picture), "picture", overwrite, origin)
         check_not_input(Path(picture), "picture", embeddings, *map(str, queries))
-    names, table = search_file(embeddings, queries, k, partial(_embed_queries, trust=trust), index)
+    embed_queries = partial(_embed_queries, trust=trust, max_pixels=max_pixels)
+    names, table = search_file(embeddings, queries, k, embed_queries, index)
     if picture is not None:
         made_by = embedding_file.open_embeddings(embeddings).made_by
-        draw_found(names, table, Path(picture), _background(made_by), origin)
+        draw_found(names, table, Path(picture), _background(made_by), origin, max_pixels)
     return table
 
 
@@ -361,7 +371,10 @@ def _background(made_by: dict[str, Any]) -> str:
 
 
 def _embed_queries(
-    queries: Sequence[str], stored: ImageEmbeddings, trust: bool = False
+    queries: Sequence[str],
+    stored: ImageEmbeddings,
+    trust: bool = False,
+    max_pixels: int = MAX_IMAGE_PIXELS,
 ) -> np.ndarray:
     """Embeds images that are not in a file by the network that the file names."""
     made_by = stored.made_by
@@ -378,7 +391,7 @@ def _embed_queries(
         repeat=model[0],
         fold=model[1],
         features=bool(made_by.get("features")),
-        options=network.options,
+        options=[*network.options, f"{MAX_PIXELS}{max_pixels}"],
         trust=trust,
     )
     if made.made_by["weights"] != made_by.get("weights"):

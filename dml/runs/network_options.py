@@ -9,7 +9,7 @@ from dml.config.explain import compose_config, list_options
 from dml.config.stored_network import TIMM
 from dml.core.errors import ConfigError, UserError, nearest
 
-BACKGROUND = "data.background"
+OF_IMAGES = ("data.background", "data.max_pixels")  # act on images of any kind
 OF_TIMM = ("backbone", "embedder", "transform", "precision")
 # Of a dataset, these act on training or on the pace alone.
 NOT_OF_IMAGES = (
@@ -55,7 +55,7 @@ def _find_problems(network: str, images: object, options: Sequence[str]) -> Iter
 
 
 def _acts(name: str, nodes: Sequence[str]) -> bool:
-    if name == BACKGROUND:
+    if name in OF_IMAGES:
         return True
     node = name.partition(".")[0]
     return node in nodes and name not in NOT_OF_IMAGES
@@ -63,7 +63,7 @@ def _acts(name: str, nodes: Sequence[str]) -> bool:
 
 def _advise(name: str, of_timm: bool, of_data: bool) -> str:
     """Returns the nearest option that acts, or what takes such options."""
-    known = [BACKGROUND]
+    known = [*OF_IMAGES]
     if of_timm or of_data:
         nodes = [*(OF_TIMM if of_timm else ()), *(("data",) if of_data else ())]
         every = list_options(compose_config("evaluate", ["backbone=timm", "backbone.model=x"]))

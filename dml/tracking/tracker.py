@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dml.core.errors import RunStopped, describe_failure
+from dml.core.errors import RunStopped, describe_failure, refuse_exits
 from dml.core.exit_status import ExitStatus
 from dml.core.option_values import SECTIONS
 
@@ -128,7 +128,8 @@ class GuardedTracker(Tracker):
         if self._failed:
             return
         try:
-            work()
+            with refuse_exits():
+                work()
         except Exception as error:  # of any tracker, also of the user's
             self._failed = True
             name = type(self.tracker).__name__

@@ -64,9 +64,11 @@ class WandbTracker(Tracker):
             raise UserError(
                 f"tracking: {error}; pip install -e '.[wandb]', or {SWITCH_OFF}"
             ) from error
-        self.project, self.entity, self.mode, self.tags = project, entity, mode, list(tags)
+        self.project, self.entity, self.mode = project, entity, mode
+        self.tags = mask_words(map(str, tags))
         self.artifacts = artifacts
-        options: dict[str, Any] = {"quiet": True, "silent": mode == "offline", **(settings or {})}
+        options: dict[str, Any] = {"quiet": True, "silent": mode == "offline"}
+        options |= _mask_described(settings or {})
         try:
             self.settings = self.wandb.Settings(**options)
         except (TypeError, ValueError) as error:
@@ -259,6 +261,15 @@ def _masked_command_line() -> Iterator[None]:
         yield
     finally:
         sys.argv = words
+
+
+def _mask_described(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns settings without secrets in those that describe a run, which W&B records and sends.
+
+    Others, such as the key, are needed as they are, and are not recorded.
+    """
+    described = {name: value for name, value in settings.items() if name.startswith("run_")}
+    return {**settings, **mask_options(described)}
 
 
 def _job_type(job: Job) -> str:

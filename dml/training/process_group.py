@@ -31,7 +31,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
-from dml.core.errors import RunStopped, UserError, first_line
+from dml.core.errors import RunStopped, UserError, first_line, refuse_exits
 from dml.core.launcher import read_launch
 from dml.training.empty_loss import connect_to_parameters
 from dml.training.interfaces import Method
@@ -117,7 +117,8 @@ class ProcessGroup:
         error = None
         if self.is_main:
             try:
-                sent[0] = work()
+                with refuse_exits():
+                    sent[0] = work()
             except Exception as raised:
                 error, sent[1] = raised, str(raised) or type(raised).__name__
         with translate_connection_errors():

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from dml.core.errors import refuse_exits
 from dml.training.train_state import random_state, set_random_state
 
 
@@ -20,7 +21,8 @@ from dml.training.train_state import random_state, set_random_state
 def restored_process_state() -> Iterator[None]:
     """Restores, at the end and after any error, what the work inside has changed.
 
-    A decorator as well: each call of the function has a context of its own.
+    A decorator as well: each call of the function has a context of its own. An exit of a user's
+    code would end the caller's program: it becomes a UserError (`refuse_exits`).
     """
     with ExitStack() as stack:
         stack.callback(torch.set_default_dtype, torch.get_default_dtype())
@@ -30,6 +32,7 @@ def restored_process_state() -> Iterator[None]:
         stack.callback(_restore_precision, _precision())
         for restore in (_optuna_messages(), _hydra_config()):
             stack.callback(restore)
+        stack.enter_context(refuse_exits())
         yield
 
 

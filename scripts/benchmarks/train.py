@@ -30,6 +30,8 @@ from statistics import median
 import torch
 
 from dml.cli.parser import Parser
+from dml.core.errors import first_line
+from dml.core.plain_text import print_plain
 from dml.training.device import peak_memory_mb
 
 from ._measure import DEVICES, count_waits, in_fresh_process, in_turns, machine, median_ratio
@@ -88,7 +90,7 @@ def _table(setting: Setting, options: argparse.Namespace) -> None:
             loops[variant].advance(1 + options.drained)  # compiles, empties the loader
         except Exception as error:  # no compiler here, or not enough memory for all at once
             loops.pop(variant, None)
-            print(f"{variant.name:32}not possible: {(str(error).splitlines() or [repr(error)])[0]}")
+            print_plain(f"{variant.name:32}not possible: {first_line(error)}")
     measures = {v: partial(_rate, loop, options) for v, loop in loops.items()}
     rates = in_turns(measures, options.rounds)
     waits = {v: count_waits(one.step, options.steps, setting.device) for v, one in loops.items()}
@@ -120,7 +122,7 @@ def _print_rates(
 
 def report_progress(text: str) -> None:
     """Prints the current step to stderr; only the table goes to stdout."""
-    print(f"… {text}", file=sys.stderr, flush=True)
+    print_plain(f"… {text}", file=sys.stderr, flush=True)
 
 
 def _roofs(loops: dict[Variant, Loop]) -> dict[str, float]:

@@ -16,6 +16,7 @@ from dml.config.schema import Config
 from dml.core.atomic_io import output_folder, write_text
 from dml.core.errors import ConfigError, first_line, nearest
 from dml.core.outputs import begins_with, check_output, has_mark, text_mark
+from dml.core.plain_text import print_plain
 from dml.results.catalog import Cell, experiment_ids, list_cells, load_experiment
 from dml.results.figures import draw_figures
 from dml.results.report import build_report
@@ -59,7 +60,7 @@ def rehearse_all(experiments: Sequence[str], outputs: Path) -> int:
         row = rehearse(id, output_folder(outputs))
         rows.append(row)
         line = f"{id:18s} {row['runs']} runs, {row['seconds']:.0f} s"
-        print(line, *row["problems"], sep="\n    ", flush=True)
+        print_plain("\n    ".join([line, *row["problems"]]), flush=True)
     if writes_summary:
         write_text(SUMMARY, describe_rehearsal(rows))
     return int(any(row["problems"] for row in rows))

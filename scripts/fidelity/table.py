@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import yaml  # type: ignore[import-untyped]
 
+from dml.core.plain_text import print_plain
 from scripts.docs.markdown import replace_section, table
 from scripts.fidelity.exchange import Arrays
 from scripts.fidelity.inputs import make_inputs
@@ -56,7 +57,7 @@ def compare_all(repositories: Path | None) -> int:
             rows.append((name, compared, shown, f"{allowed:.1g}"))
             print(*rows[-1], sep=" | ")
     if repositories and not ran:
-        print(f"error: {root} has no clone of these repositories; the page stays as it is")
+        print_plain(f"error: {root} has no clone of these repositories; the page stays as it is")
         return 1
     if repositories:
         ours = git(ROOT, "describe", "--always", "--dirty", "--exclude=*")
@@ -75,11 +76,11 @@ def _is_complete(comparison: Mapping[str, Any], root: Path, folder: Path) -> boo
 
 def _explain(comparison: Mapping[str, Any], root: Path, folder: Path) -> None:
     """Prints the commands that get a repository and its packages."""
-    print(f"# {comparison['name']} is not in {root}, with its packages; to get it:")
-    print(f"git clone https://github.com/{comparison['name']} {folder}")
-    print(f"git -C {folder} checkout {comparison['revision']}")
+    print_plain(f"# {comparison['name']} is not in {root}, with its packages; to get it:")
+    print_plain(f"git clone https://github.com/{comparison['name']} {folder}")
+    print_plain(f"git -C {folder} checkout {comparison['revision']}")
     for line in comparison.get("commands", ()):
-        print(line.format(root=root))
+        print_plain(line.format(root=root))
 
 
 def compare(comparison: dict[str, Any], root: Path, folder: Path) -> tuple[Arrays, Arrays]:

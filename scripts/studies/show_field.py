@@ -13,6 +13,7 @@ from pathlib import Path
 from dml.cli.error_lines import report_errors
 from dml.cli.parser import Parser, parse_path
 from dml.core.atomic_io import output_folder
+from dml.core.plain_text import print_plain
 from dml.runs.figures.drawing import check_picture
 from scripts.studies.potential_plot import draw_field
 
@@ -37,7 +38,7 @@ def main(argv: list[str] | None = None) -> int:
     check_picture(options.out, "--out", options.overwrite)
     output_folder(options.out.parent)
     draw_field(options.out, alpha=options.alpha, delta=options.delta, seed=options.seed)
-    print(f"picture  {options.out}")
+    print_plain(f"picture  {options.out}")
     return 0
 
 

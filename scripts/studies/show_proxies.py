@@ -15,6 +15,7 @@ from pathlib import Path
 from dml.cli.error_lines import report_errors
 from dml.cli.parser import Parser, parse_path
 from dml.core.atomic_io import output_folder
+from dml.core.plain_text import print_plain
 
 
 @report_errors
@@ -39,7 +40,7 @@ def main(argv: list[str] | None = None) -> int:
     if options.stages < 0:
         parser.error("--stages is at least 0")
     path = _draw(options)
-    print(f"picture  {path}")
+    print_plain(f"picture  {path}")
     return 0
 
 

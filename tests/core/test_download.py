@@ -95,6 +95,17 @@ def test_server_that_never_ends_is_cut_off(site: Path, tmp_path: Path):
     assert len(endless.requests) == 1
 
 
+@pytest.mark.parametrize("published", [None, MD5])
+def test_server_that_never_ends_is_cut_off_without_a_published_size(
+    site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, published: Checksum | None
+):
+    monkeypatch.setattr("dml.core.download.MOST_BYTES", 3 * len(CONTENT))
+    endless = Behavior(length=False, endless=True)
+    with serving(site, endless) as address, pytest.raises(UserError, match=r"more than [0-9]"):
+        download(f"{address}/data.bin", tmp_path / "data.bin", published, pause=0)
+    assert len(endless.requests) == 1
+
+
 def test_connection_without_a_length_that_breaks_is_taken_up(site: Path, tmp_path: Path):
     published = Checksum("md5", MD5.digits, len(CONTENT))
     behavior = Behavior(break_after=100, breaks=1, length=False)

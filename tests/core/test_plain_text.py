@@ -4,13 +4,15 @@ import io
 import json
 import logging
 import sys
+import warnings
 
 import pandas as pd
 import pytest
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from dml.cli.error_lines import print_error
+from dml.cli.error_lines import print_error, report_errors
+from dml.cli.parser import Parser
 from dml.core.csv_cells import quote_formulas, unquote_formula, write_csv
 from dml.core.errors import UserError
 from dml.core.plain_console import PlainConsole
@@ -74,7 +76,44 @@ def to_markdown(text: str, tmp_path) -> str:
     return "\n".join(markdown_table(Table(text, [Column(text, [text])], caption=text)))
 
 
-SINKS = [to_error_line, to_stdout, to_run_line, to_log, to_table, to_markdown]
+def to_parser_error(text: str, tmp_path) -> str:
+    caught = io.StringIO()
+
+    @report_errors
+    def main(words):
+        parser = Parser("text")
+        parser.add_argument("--number", type=int)
+        parser.parse(words)
+        return 0
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stderr", caught)
+        for words in ([text], [f"--number={text}"], [f"--{text}"]):
+            assert main(words) == 2
+    return caught.getvalue()
+
+
+def to_warning(text: str, tmp_path) -> str:
+    """The warnings of a command, and the records of a library that configures no logging."""
+    caught = io.StringIO()
+
+    @report_errors
+    def main():
+        caught.write(warnings.formatwarning(text, UserWarning, f"{text}.py", 1, text))
+        logging.lastResort.handle(logging.makeLogRecord({"msg": text, "levelname": "ERROR"}))
+        return 0
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stderr", caught)
+        assert main() == 0
+    assert logging.lastResort.formatter is None
+    return caught.getvalue()
+
+
+SINKS = [
+    *(to_error_line, to_stdout, to_run_line, to_log, to_table, to_markdown),
+    *(to_parser_error, to_warning),
+]
 
 
 @pytest.mark.parametrize("sink", SINKS)
@@ -87,6 +126,11 @@ def test_no_control_character_reaches_a_sink(sink, tmp_path):
 def test_escapes_are_shown_and_other_texts_stay(sink, tmp_path):
     assert "x1b" in sink(TITLE, tmp_path)
     assert "Große Möwe 鳥 🐦" in sink("Große Möwe 鳥 🐦", tmp_path)
+
+
+@pytest.mark.parametrize("sink", [to_parser_error, to_warning])
+def test_no_secret_reaches_a_sink(sink, tmp_path):
+    assert "plantedsecret789" not in sink("tracking.api_key=plantedsecret789", tmp_path)
 
 
 def test_tabs_and_newlines_stay_in_texts_but_not_in_lines():

@@ -10,8 +10,9 @@ from PIL import Image, ImageOps
 
 from dml.core.errors import UserError
 from dml.data import decode
-from dml.data.decode import decode_image, load_image
+from dml.data.decode import check_pixels, decode_image, load_image
 from tests.data.trees import photo, save, truncate
+from tests.forked import context
 
 
 @pytest.mark.parametrize(
@@ -202,20 +203,47 @@ def test_large_images_are_refused_by_their_header(tmp_path, monkeypatch, suffix)
     path = tmp_path / f"a.{suffix}"
     Image.new("RGB", (60, 40)).save(path)
     assert load_image(path).shape == (3, 40, 60)
-    monkeypatch.setattr(decode, "MAX_PIXELS", 2_399)
+    assert load_image(path, max_pixels=2_400).shape == (3, 40, 60)
     monkeypatch.setattr(decode, "_decode_jpeg", None)
     monkeypatch.setattr(decode, "_decode_with_pillow", None)  # a call would raise
     with pytest.raises(UserError, match=rf"{path}: 60x40 pixels; images have at most 2,399"):
-        load_image(path)
+        load_image(path, max_pixels=2_399)
 
 
-def test_one_limit_for_both_decoders(tmp_path):
-    """A header of 40,000 x 40,000 pixels, in a file of a few bytes."""
-    path = tmp_path / "a.jpg"
+def write_large_header(path: Path) -> None:
+    """A header of 40,000 x 40,000 pixels, in a JPEG of a few bytes."""
     Image.new("RGB", (8, 8)).save(path)
     data = bytearray(path.read_bytes())
     start = data.index(b"\xff\xc0") + 5
     data[start : start + 4] = (40_000).to_bytes(2, "big") * 2
     path.write_bytes(data)
+
+
+def test_one_limit_for_both_decoders(tmp_path):
+    path = tmp_path / "a.jpg"
+    write_large_header(path)
     with pytest.raises(UserError, match=rf"{path}: .* at most 178,956,970 pixels"):
         load_image(path)
+
+
+def test_the_limit_may_be_above_that_of_pillow(tmp_path, monkeypatch):
+    path = tmp_path / "a.jpg"
+    write_large_header(path)
+    check_pixels(path, 1_600_000_000)
+    with pytest.raises(UserError, match=r"40000x40000 pixels; .* at most 1,599,999,999 pixels"):
+        check_pixels(path, 1_599_999_999)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1_000)  # of the user's program
+    monkeypatch.setattr(decode, "MAX_IMAGE_PIXELS", 2_000)
+    Image.new("RGB", (60, 40)).save(tmp_path / "b.png")
+    assert load_image(tmp_path / "b.png", max_pixels=2_400).shape == (3, 40, 60)
+    assert Image.MAX_IMAGE_PIXELS == 1_000
+
+
+def test_a_fork_in_between_does_not_wait_for_a_thread(tmp_path):
+    path = tmp_path / "b.png"
+    Image.new("RGB", (60, 40)).save(path)
+    with decode._limit_of_pillow:
+        process = context().Process(target=load_image, args=(path, False, "white", 2**30))
+        process.start()
+        process.join(60)
+    assert process.exitcode == 0

@@ -65,9 +65,9 @@ def test_unchanged_files_are_decoded_once(index, tmp_path, monkeypatch):
 def decoded_files(monkeypatch) -> list[Path]:
     decoded = []
 
-    def decode(image):
+    def decode(image, **options):
         decoded.append(image)
-        return decode_image(image)
+        return decode_image(image, **options)
 
     monkeypatch.setattr(image_check, "decode_image", decode)
     return decoded

@@ -9,6 +9,7 @@ from dml.results.catalog import list_cells
 from dml.results.frame import estimate, make_frame, read_runs, write_runs
 from dml.runs.folder.stored_run import read_run
 from tests.commands import report
+from tests.killed_process import KILLED, die_at
 from tests.results.made_runs import write_run
 
 VALUES = [0.2205, 0.2215, 0.2210]
@@ -38,6 +39,34 @@ def test_a_sent_run_stands_beside_the_papers_numbers(sent, tmp_path):
     assert (reports / "mft_table1_runs.csv").read_text() == sent.read_text()
     shown = pd.read_csv(reports / "mft_table1.csv")
     assert (shown["mean"].notna() & shown.printed_text.notna()).any()
+
+
+TABLES = ["mft_table1_runs.csv", "mft_table1.csv"]
+
+
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("after_a_report", [False, True])
+def test_a_file_of_somebody_else_is_not_replaced(sent, tmp_path, capsys, name, after_a_report):
+    """A file like ours that was put into the folder of reports, beside our page or alone."""
+    words = ["mft_table1", "--runs", str(tmp_path / "none"), "--no-figures"]
+    if after_a_report:
+        assert report(words) == 0
+    theirs = tmp_path / "none/reports" / name
+    theirs.parent.mkdir(parents=True, exist_ok=True)
+    theirs.write_bytes(sent.read_bytes())
+    assert report(words) == 1
+    assert f"{name} exists, and this command did not write it" in capsys.readouterr().err
+    assert theirs.read_bytes() == sent.read_bytes()
+    assert report([*words, "--overwrite"]) == 0
+    assert report(words) == 0
+
+
+def test_a_report_after_a_killed_one(sent, tmp_path):
+    """Whichever files a killed process has replaced, the next report replaces them all."""
+    words = ["mft_table1", "--runs", str(tmp_path / "none"), "--no-figures"]
+    assert report(words) == 0
+    assert die_at("before_rename:2", report, [*words, "--results", str(sent)]) == KILLED
+    assert report(words) == 0
 
 
 @pytest.mark.parametrize(

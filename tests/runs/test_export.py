@@ -9,13 +9,15 @@ import signal
 import sys
 import time
 
+import numpy as np
 import pytest
 import torch
 
 import dml
 from dml.core import replaced_folder
 from dml.core.errors import UserError
-from dml.runs.load import write_export
+from dml.runs.evaluate import evaluate
+from dml.runs.load import compose_network, write_export
 from tests.commands import export as export_command
 from tests.forked import context
 from tests.killed_process import KILLED, die_at
@@ -84,13 +86,39 @@ def test_folders_of_others_stay(runs, tmp_path, capsys, made):
     assert contents(target) == before
 
 
-def test_an_export_with_a_file_of_others_stays(runs, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("evaluation.json", b"{}"),
+        ("evaluation.json", b'{"name": "mine", "metrics": {}, "answer": 42}'),
+        ("evaluation.json", b"\xff"),
+        ("embeddings.npz", b"mine"),
+        ("embeddings.npz.faiss", b"mine"),
+    ],
+)
+def test_an_export_with_a_file_of_others_stays(runs, tmp_path, name, content):
     target = dml.export(runs[0], tmp_path / "net")
-    (target / "evaluation.json").write_text("{}")
+    (target / name).write_bytes(content)
     before = contents(target)
-    with pytest.raises(UserError, match=r"holds evaluation\.json, which no export has written"):
+    with pytest.raises(UserError, match=rf"holds {name}, which no export has written"):
         dml.export(runs[1], target)
     assert contents(target) == before
+
+
+def test_embeddings_of_others_stay(runs, tmp_path):
+    target = dml.export(runs[0], tmp_path / "net")
+    np.savez(target / "embeddings.npz", embeddings=np.eye(2), origin="evaluation of mine")
+    with pytest.raises(UserError, match=r"holds embeddings\.npz, which no export has written"):
+        dml.export(runs[1], target)
+
+
+def test_an_export_that_was_evaluated_is_replaced(runs, tmp_path):
+    target = dml.export(runs[0], tmp_path / "net")
+    evaluate(compose_network([f"run={target}", "save=float16"]), {"run", "save"})
+    assert {path.name for path in target.iterdir()} == {*FILES, "evaluation.json", "embeddings.npz"}
+    dml.export(runs[1], target)
+    assert {path.name for path in target.iterdir()} == FILES  # no scores of the earlier network
+    assert width_of(target) == width_of(runs[1])
 
 
 def test_other_targets_are_refused(runs, tmp_path, monkeypatch):

@@ -44,7 +44,6 @@ COMMANDS = {
     ),
 }  # fmt: skip
 ALLOWED = (
-    ("empty", "report table"),  # that of a report without runs
     ("lost link", "export"),  # the folder is made where the link leads
 )
 NOTES = ("curves",)  # the table is printed, a note says that nothing is drawn

@@ -131,8 +131,8 @@ def test_the_record_of_wandb(tmp_path, monkeypatch):
     pytest.importorskip("wandb")
     monkeypatch.setattr(sys, "argv", ["train.py", *WORDS])
     config = {"tracking": dict(enumerate(WORDS)), "api_key": SECRET}
-    settings = {"api_key": (SECRET * 3)[:40]}
-    tracker = WandbTracker(mode="offline", settings=settings)
+    settings = {"api_key": (SECRET * 3)[:40], "run_notes": " ".join(WORDS), "run_tags": WORDS[:1]}
+    tracker = WandbTracker(mode="offline", tags=WORDS[:8], settings=settings)
     tracker.start(RunInfo(tmp_path, "abc", "name", "group", config, [(0, 0)], notify=str))
     tracker.conclude({"metrics": {}}, ())
     tracker.finish()
@@ -140,6 +140,22 @@ def test_the_record_of_wandb(tmp_path, monkeypatch):
     assert list(tmp_path.rglob("*.wandb"))
     assert SECRET[:12].encode() not in read_all(tmp_path)
     assert (tmp_path / "wandb").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("name", ["wandb", "tensorboard"])
+def test_what_a_run_sends_to_a_tracker(command_line, tmp_path, monkeypatch, name):
+    """Names, notes, tags and options of a run, and its command line."""
+    pytest.importorskip(name)
+    shown = [word for word in WORDS if "'" not in word]
+    words = (f"name='{shown[0]}'", f"note='{shown[-2]}'", f"tracking={name}")
+    if name == "wandb":
+        tags = ",".join(f"'{word[:60]}'" for word in shown if len(word) < 60)
+        words = (*words, "tracking.mode=offline", f"tracking.tags=[{tags}]")
+    outputs = f"outputs={tmp_path / 'outputs'}"
+    status, _, err = command_line(*DIGITS, "protocol.epochs=1", outputs, *words)
+    assert status == 0, err
+    assert list(tmp_path.rglob("*.wandb" if name == "wandb" else "events.*"))
+    assert SECRET.encode() not in read_all(tmp_path)
 
 
 def test_a_file_of_embeddings(tmp_path):

@@ -45,7 +45,9 @@ CALLS = {
 
 
 @pytest.mark.parametrize("broken", CALLS)
-@pytest.mark.parametrize("error", [OSError("disk full"), UserError("no space"), AssertionError()])
+@pytest.mark.parametrize(
+    "error", [OSError("disk full"), UserError("no space"), AssertionError(), SystemExit(4)]
+)
 @pytest.mark.promise(
     "guides/trackers.md",
     "a tracker raises an exception: a note says so, and the run goes on without it",

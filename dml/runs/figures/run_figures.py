@@ -14,8 +14,10 @@ from torch import Tensor, nn
 from dml.config.identity import method_name
 from dml.config.schema import Config
 from dml.core.metric_names import metric_label
+from dml.core.option_values import MAX_IMAGE_PIXELS
 from dml.core.progress import format_epoch, show_task
 from dml.data.decode import BACKGROUND, load_image
+from dml.data.image_dataset import ImageSource
 from dml.data.image_index import Subset
 from dml.data.protocol import Split
 from dml.data.published_dataset import find_missing
@@ -150,11 +152,9 @@ def draw_neighbors(
     k = min(count if len(networks) == 1 else 5, len(gallery) - (split.gallery is None))
 
     def images(subset: Subset, rows: np.ndarray) -> Iterator[Tensor]:
-        index = subset.index
+        source = ImageSource.of(subset.index)
         for row in subset.rows[rows]:
-            yield transform(
-                load_image(index.images[row], index.apply_orientation, index.background)
-            )
+            yield transform(source[row])
 
     grids = {"query": (images(split.query, queries), [GREY] * len(queries))}
     for title, embeddings in networks.items():
@@ -174,6 +174,7 @@ def draw_found(
     path: Path,
     background: str = BACKGROUND,
     origin: str = "",
+    max_pixels: int = MAX_IMAGE_PIXELS,
 ) -> None:
     """Draws queries and the images that `dml.search` found for them, the nearest first.
 
@@ -185,6 +186,7 @@ def draw_found(
         path: PNG to write.
         background: color below transparent pixels.
         origin: see `save`.
+        max_pixels: see `dml.data.decode.load_image`.
     """
     frames = np.where(found["label"] == found["query_label"], GREEN, RED)
     frames[found["query_label"].isna()] = GREY
@@ -192,7 +194,9 @@ def draw_found(
     grids = {}
     for title, files, colors in every:
         # One at a time: a hundred photos would take gigabytes.
-        load = partial(load_image, apply_orientation=True, background=background)
+        load = partial(
+            load_image, apply_orientation=True, background=background, max_pixels=max_pixels
+        )
         images = map(load, map(Path, files))
         grids[title] = images, [*colors]
     save(draw_grids(grids), path, origin)

@@ -20,11 +20,14 @@ from torch import Tensor
 from dml.core.errors import UserError
 from dml.core.regular_files import open_regular, read_regular
 from dml.core.replaced_folder import MARK
+from dml.retrieval.embeddings import read_origin
 from dml.runs.folder.stored_run import read_config
 
 CONFIG, BEST = "config.yaml", "best.yaml"
 WEIGHTS, ONNX, CARD = "model.safetensors", "model.onnx", "README.md"
-FILES = (CONFIG, BEST, WEIGHTS, ONNX, f"{ONNX}.data", CARD)
+SCORES, EMBEDDINGS = "evaluation.json", "embeddings.npz"  # of `dml evaluate run=<the folder>`
+FILES = (CONFIG, BEST, WEIGHTS, ONNX, f"{ONNX}.data", CARD, SCORES, EMBEDDINGS)
+SCORE_KEYS = {"name", "stand_in", "embedding_size", "metrics"}
 DIGEST, CARD_DIGEST = "dml_export", "dml_card"  # in the metadata of the weights
 LINE = "# exported with the weights "  # the last line of the config, before the digest
 NODES = {"data", "loss", "method", "backbone", "embedder", "protocol"}  # of every config
@@ -109,6 +112,8 @@ def check_belonging(folder: Path) -> None:
 def check_target(target: Path, run: Path) -> None:
     """Checks that a network may be exported to a folder: it is new, empty, or an earlier export.
 
+    Scores and embeddings that `dml evaluate` has written there belong to the earlier network.
+
     Args:
         target: the folder, without links in its path.
         run: folder of the network that is exported.
@@ -146,7 +151,20 @@ def _list(names: list[str]) -> str:
 
 
 def _may_be_ours(path: Path) -> bool:
-    return path.name in (*FILES, MARK) and stat.S_ISREG(path.lstat().st_mode)
+    if path.name not in (*FILES, MARK) or not stat.S_ISREG(path.lstat().st_mode):
+        return False
+    return path.name not in (SCORES, EMBEDDINGS) or _is_evaluation(path)
+
+
+def _is_evaluation(path: Path) -> bool:
+    """Returns whether scores or embeddings were written by an evaluation of a network."""
+    try:
+        if path.name == EMBEDDINGS:
+            return (read_origin(path) or "").startswith("evaluate ")
+        stored = json.loads(read_regular(path))
+        return isinstance(stored, dict) and stored.keys() == SCORE_KEYS
+    except Exception:  # of many classes, for bytes of any kind
+        return False
 
 
 def _is_export(folder: Path) -> bool:

@@ -13,7 +13,7 @@ from optuna import TrialPruned
 from optuna.trial import FrozenTrial, TrialState
 
 from dml.config.search_space import merge_spaces
-from dml.core.errors import RunStopped, UserError, first_line
+from dml.core.errors import RunStopped, UserError, first_line, refuse_exits
 from dml.core.fault_injection import fault_point
 from dml.core.progress import show_task
 from dml.data.protocol import FOLDS, validates_one_class
@@ -93,7 +93,8 @@ def _run_trial(context: RunContext, study: Study, trial: FrozenTrial, stop: Stop
     """Trains a trial and stores its result in the study."""
     state, value, reason = TrialState.COMPLETE, None, ""
     try:
-        value = _validate(context, study, trial, stop)
+        with refuse_exits():
+            value = _validate(context, study, trial, stop)
     except TrialPruned:
         state = TrialState.PRUNED
     except (Exception, RunStopped) as error:

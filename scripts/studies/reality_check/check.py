@@ -8,6 +8,7 @@ from pathlib import Path
 import dml
 from dml.core.atomic_io import output_folder
 from dml.core.errors import UserError
+from dml.core.plain_text import print_plain
 from dml.data.features import read_features
 from scripts.studies.reality_check.declaration import Claim, read_declaration
 from scripts.studies.reality_check.page import write_page
@@ -49,7 +50,7 @@ def check_loss(
     cost = published.scores.groupby(["arm", "epochs"]).core_seconds.first().groupby("arm").sum()
     seconds = pace * (cost / (arms.seconds.sum() / arms.steps.sum())).median()
     minutes = seconds * (0.3 if quick else 1) / 60
-    print(f"trains {name} for about {minutes:.0f} core-minutes (on idle cores)", flush=True)
+    print_plain(f"trains {name} for about {minutes:.0f} core-minutes (on idle cores)", flush=True)
     if quick:
         study = study.model_copy(update={"options": [*study.options, *QUICK]})
     results = train_arm(study, name, options, features, outputs / name)
@@ -66,10 +67,10 @@ def check_loss(
     print(f"MAP@R {row.map_at_r:.2f}, rank {describe_rank(row)} of {len(others) + 1}")
     for row in judged.itertuples():
         interval = f"{row.low:+6.2f} to {row.high:+6.2f}"
-        print(f"{row.points:+6.2f}  {interval}  {row.verdict:12}  compared with {row.than}")
+        print_plain(f"{row.points:+6.2f}  {interval}  {row.verdict:12}  compared with {row.than}")
     if quick:
         print("quick: a first look, no evidence")
-    print(f"page        {outputs / f'{name}_page.md'}")
+    print_plain(f"page        {outputs / f'{name}_page.md'}")
 
 
 def _check_counts(features: Path, published: Results) -> None:
