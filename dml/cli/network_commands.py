@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dml.cli.error_lines import report_errors
+from dml.cli.parser import whole_number
 from dml.core.csv_cells import write_csv
 from dml.core.errors import ConfigError
 from dml.core.plain_text import print_plain, show_text
@@ -28,10 +29,14 @@ def embed(argv: Sequence[str] | None = None) -> int:
     add("output", help="<file>.npz or .parquet: embeddings, paths, labels and made_by")
     add("--features", action="store_true", help="pooled features of the backbone")
     add(
-        "--views", type=_positive, default=0, metavar="N", help="also embed N augmentations of each"
+        "--views",
+        type=whole_number(1),
+        default=0,
+        metavar="N",
+        help="also embed N augmentations of each",
     )
     add("--float16", dest="dtype", action="store_const", const="float16", default="float32")
-    add("--batch-size", type=_positive, help="default: by device and size of the images")
+    add("--batch-size", type=whole_number(1), help="default: by device and size of the images")
     _add_overwrite(parser, "of the same network and images")
     add("options", nargs="*", help="of a network of timm or a dataset: backbone.input_size=64")
     _add_model(parser)
@@ -137,9 +142,3 @@ def _refuse_empty(options: Mapping[str, Any]) -> None:
         texts = value if isinstance(value, list) else [value]
         if "" in texts:
             raise ConfigError([f"{name}: is empty; give it a name"])
-
-
-def _positive(text: str) -> int:
-    if not (text.isascii() and text.isdecimal()) or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
-    return int(text)

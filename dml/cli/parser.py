@@ -5,7 +5,10 @@ from __future__ import annotations
 import argparse
 import atexit
 import gc
+from collections.abc import Callable
 from pathlib import Path
+
+MOST = 2**31 - 1  # of a count
 
 
 def make_parser(text: str | None, program: str | None = None) -> argparse.ArgumentParser:
@@ -23,6 +26,20 @@ def parse_path(text: str) -> Path:
     if not text:
         raise argparse.ArgumentTypeError("is empty; give a path, or . for the current folder")
     return Path(text)
+
+
+def whole_number(least: int) -> Callable[[str], int]:
+    """Returns the type of an argument that is a whole number from `least` to `MOST`."""
+
+    def parse(text: str) -> int:
+        is_whole = text.isascii() and text.isdecimal()
+        if not is_whole or len(text) > len(str(MOST)) or not least <= int(text) <= MOST:
+            raise argparse.ArgumentTypeError(
+                f"{text!r} is not a whole number from {least} to {MOST:,}"
+            )
+        return int(text)
+
+    return parse
 
 
 def rarely_collect_garbage() -> None:
