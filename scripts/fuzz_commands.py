@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 import clone  # noqa: F401
 
 from dml.cli.error_lines import report_errors
-from dml.cli.parser import Parser
+from dml.cli.parser import Parser, whole_number
 from scripts.fuzz.cases import Case, make_case
 from scripts.fuzz.commands import COMMANDS
 from scripts.fuzz.place import prepare
@@ -34,10 +34,16 @@ PROGRESS = 100  # commands between two lines
 def main(argv: list[str] | None = None) -> int:
     """Returns 0 if no command failed, else 1."""
     parser = Parser(__doc__)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--number", type=int, default=600, help="of commands (default: 600)")
-    parser.add_argument("--first", type=int, default=0, help="number of the first command")
-    parser.add_argument("--only", type=int, help="the command of this number, with its output")
+    parser.add_argument("--seed", type=whole_number(0), default=0)
+    parser.add_argument(
+        "--number", type=whole_number(0), default=600, help="of commands (default: 600)"
+    )
+    parser.add_argument(
+        "--first", type=whole_number(0), default=0, help="number of the first command"
+    )
+    parser.add_argument(
+        "--only", type=whole_number(0), help="the command of this number, with its output"
+    )
     parser.add_argument("--names", nargs="+", choices=COMMANDS, default=[*COMMANDS], metavar="name")
     parser.add_argument("--seconds", type=float, default=60.0, help="after which one is cut")
     options = parser.parse(argv)

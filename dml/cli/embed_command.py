@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dml.cli.parser import Parser
+from dml.cli.parser import Parser, whole_number
 from dml.cli.shared_options import (
     add_model,
     add_overwrite,
     add_trust,
     find_own_code,
-    positive,
     refuse_empty,
 )
 from dml.core.plain_text import print_plain
@@ -29,9 +28,15 @@ def parser() -> Parser:
     add("images", help=IMAGES)
     add("output", help="<file>.npz or .parquet: embeddings, paths, labels and made_by")
     add("--features", action="store_true", help="pooled features of the backbone")
-    add("--views", type=positive, default=0, metavar="N", help="also embed N augmentations of each")
+    add(
+        "--views",
+        type=whole_number(1),
+        default=0,
+        metavar="N",
+        help="also embed N augmentations of each",
+    )
     add("--float16", dest="dtype", action="store_const", const="float16", default="float32")
-    add("--batch-size", type=positive, help="default: by device and size of the images")
+    add("--batch-size", type=whole_number(1), help="default: by device and size of the images")
     add_overwrite(parser, "of the same network and images")
     add("options", nargs="*", help="backbone.input_size=64 (timm), data.max_pixels=400000000 …")
     add_model(parser)

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 from dml.core.errors import ConfigError, nearest
 from dml.core.installation import shell_command
 
+LARGEST = 2**31 - 1  # count that an option may give
 MISSING = "the following arguments are required: "  # of argparse
 
 
@@ -118,6 +119,20 @@ def parse_path(text: str) -> Path:
     if not text:
         raise argparse.ArgumentTypeError("is empty; give a path, or . for the current folder")
     return Path(text)
+
+
+def whole_number(least: int) -> Callable[[str], int]:
+    """Returns the type of an argument that is a whole number from `least` to `LARGEST`."""
+
+    def parse(text: str) -> int:
+        is_whole = text.isascii() and text.isdecimal()
+        if not is_whole or len(text) > len(str(LARGEST)) or not least <= int(text) <= LARGEST:
+            raise argparse.ArgumentTypeError(
+                f"{text!r} is not a whole number from {least} to {LARGEST:,}"
+            )
+        return int(text)
+
+    return parse
 
 
 def rarely_collect_garbage() -> None:

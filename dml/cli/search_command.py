@@ -5,12 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from dml.cli.parser import Parser
+from dml.cli.parser import Parser, whole_number
 from dml.cli.shared_options import (
     add_overwrite,
     add_trust,
     find_own_code,
-    positive,
     refuse_empty,
 )
 from dml.core.csv_cells import write_csv
@@ -34,7 +33,7 @@ def parser() -> Parser:
     add("--index", action="store_true", help="of faiss, saved beside the file, not exact")
     add("--picture", metavar="<file>.png", help="draw queries and neighbors")
     largest = f"largest height x width of an image (default: {MAX_IMAGE_PIXELS:,})"
-    add("--max-pixels", type=positive, default=MAX_IMAGE_PIXELS, metavar="N", help=largest)
+    add("--max-pixels", type=whole_number(1), default=MAX_IMAGE_PIXELS, metavar="N", help=largest)
     add_trust(parser, "the network that made the file")
     add("--csv", action="store_true", help="print CSV")
     add_overwrite(parser, "of a search in the same file")

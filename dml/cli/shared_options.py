@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import ArgumentParser
 from collections.abc import Mapping
 from typing import Any
 
@@ -47,10 +47,3 @@ def refuse_empty(options: Mapping[str, Any]) -> None:
         texts = value if isinstance(value, list) else [value]
         if "" in texts:
             raise ConfigError([f"{name}: is empty; give it a name"])
-
-
-def positive(text: str) -> int:
-    """Returns a whole number above 0 that an option gives."""
-    if not (text.isascii() and text.isdecimal()) or int(text) < 1:
-        raise ArgumentTypeError(f"{text!r} is not a positive whole number")
-    return int(text)

@@ -109,8 +109,7 @@ def resume(path: str | Path, words: Sequence[str] = (), trust: bool = False) -> 
     """
     folder = RunFolder(named_folder(path))
     stored = load_cfg(path, trust, trains=True, words=words)
-    cfg = OmegaConf.merge(stored, OmegaConf.from_dotlist([*words]))
-    assert isinstance(cfg, DictConfig)
+    cfg = _merge(stored, words)
     if changed := {n: v for n, v in identity(cfg).items() if identity(stored).get(n) != v}:
         raise ConfigError(
             f"resume: the run continues with its own config; leave out {name}" for name in changed
@@ -123,6 +122,26 @@ def resume(path: str | Path, words: Sequence[str] = (), trust: bool = False) -> 
     if note := refuse_changed_code(folder, cfg):
         print_line(f"note: {note}")
     return run(cfg, check(cfg, Config), None, folder=folder)
+
+
+def _merge(stored: DictConfig, words: Sequence[str]) -> DictConfig:
+    """Returns a stored config with the values in `name=value` words.
+
+    Raises:
+        ConfigError: the value of a word cannot be read; it is not shown, since it may be a key.
+    """
+    cfg = stored
+    for word in words:
+        name, _, _ = word.partition("=")
+        try:
+            merged = OmegaConf.merge(cfg, OmegaConf.from_dotlist([word]))
+            OmegaConf.to_container(merged, resolve=True)
+        except Exception as error:  # of YAML, OmegaConf or Python: `{`, `${x}`, `&a [*a]`
+            problem = f"{name}: its value cannot be read; put it in quotes: '{name}=\"…\"'"
+            raise ConfigError([problem]) from error
+        assert isinstance(merged, DictConfig)
+        cfg = merged
+    return cfg
 
 
 @restored_process_state()

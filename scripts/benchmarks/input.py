@@ -24,7 +24,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms as v1
 
-from dml.cli.parser import Parser
+from dml.cli.parser import Parser, whole_number
 from dml.data.cache import open_image_source
 from dml.data.image_index import ImageIndex, Subset
 from dml.data.loaders import LoaderOptions, eval_batches, train_batches
@@ -43,12 +43,14 @@ def main(argv: list[str] | None = None) -> None:
     parser = Parser(__doc__, program="benchmark.py input")
     parser.add_argument(
         "--images",
-        type=int,
+        type=whole_number(BATCH),
         default=512,
         help=f"JPEG files of 500x375, {BATCH} or more",
     )
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=5, help="each loader once a round; medians")
+    parser.add_argument("--workers", type=whole_number(0), default=2)
+    parser.add_argument(
+        "--rounds", type=whole_number(1), default=5, help="each loader once a round; medians"
+    )
     options = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
         view = write_photos(Path(folder), options.images)

@@ -29,7 +29,7 @@ from statistics import median
 
 import torch
 
-from dml.cli.parser import Parser
+from dml.cli.parser import Parser, whole_number
 from dml.core.errors import first_line
 from dml.core.plain_text import print_plain
 from dml.training.device import peak_memory_mb
@@ -161,17 +161,30 @@ def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = Parser(__doc__, program="benchmark.py train")
     add = parser.add_argument
     add("--network", nargs="+", choices=BATCHES, default=["bn_inception", "resnet50", "vit_base"])
-    add("--batch", nargs="+", type=int, help="images of a step (default: by network, 32 to 128)")
-    add("--size", type=int, default=224, help="side of the crops (default 224)")
-    add("--images", type=int, default=512, help="JPEG files (default 512)")
-    add("--steps", type=int, default=20, help="in a round (default 20)")
-    add("--rounds", type=int, default=5)
+    add(
+        "--batch",
+        nargs="+",
+        type=whole_number(2),
+        help="images of a step (default: by network, 32 to 128)",
+    )
+    add("--size", type=whole_number(1), default=224, help="side of the crops (default 224)")
+    add("--images", type=whole_number(1), default=512, help="JPEG files (default 512)")
+    add("--steps", type=whole_number(1), default=20, help="in a round (default 20)")
+    add("--rounds", type=whole_number(1), default=5)
     add("--device", choices=DEVICES, default="cpu")
-    add("--workers", type=int, default=min(4, CPUS), help="loaders of the plain loop")
-    add("--most-workers", type=int, default=min(16, CPUS), help="loaders of the last row")
+    add("--workers", type=whole_number(0), default=min(4, CPUS), help="loaders of the plain loop")
+    add(
+        "--most-workers",
+        type=whole_number(0),
+        default=min(16, CPUS),
+        help="loaders of the last row",
+    )
     add("--only", nargs="+", help="rows beside the plain loop, such as ours '+ bf16'")
     add("--count", action="store_true", help="count the operations of a step; measure nothing")
     options = parser.parse_args(argv)
+    names = [one.name for one in ladder(options.device, options.workers, options.most_workers)]
+    if unknown := {*(options.only or ())} - {*names}:
+        parser.error(f"--only: no row {', '.join(sorted(unknown))}; one of {', '.join(names)}")
     # A loader keeps two batches ready for each of its workers.
     options.drained = 2 * options.most_workers if options.device == "cuda" else 1
     return options

@@ -76,7 +76,7 @@ class Draft:
     """A command that is being changed.
 
     Attributes:
-        words: of its form, then those that were added.
+        words: of its form, and those that were added.
         more: options and flags that may be added.
         wrong: whether a word is known to be wrong.
     """
@@ -101,17 +101,21 @@ class Draft:
 
     def repeat_option(self) -> None:
         """Contradicts an option: adds it again with another value, of which the last counts."""
-        options = [word for word in self.words if word.name and word.kind]
-        if options:
-            self.words.append(self._odd(self.chance.choice(options)))
+        places = [place for place, word in enumerate(self.words) if word.name and word.kind]
+        if places:
+            place = self.chance.choice(places)
+            word = self.words[place]
+            self.words[place] = replace(word, kind="")  # it has no effect
+            self.words.append(self._odd(word))
 
     def add_superfluous(self) -> None:
-        """Adds an option of another command, which this one may know as well."""
+        """Adds an option of another command, in front of its own, which count if it knows it."""
         other = self.chance.choice([*COMMANDS.values()])
         options = [word for word in read_words(f"{other.form} {other.more}") if word.name]
         if options:
             word = self.chance.choice(options)
-            self.words.append(self._odd(word, judge=False) if word.value == "" else word)
+            word = self._odd(word, judge=False) if word.value == "" else word
+            self.words.insert(0, replace(word, kind=""))
 
     def add_junk(self) -> None:
         """Adds a word that no command knows."""

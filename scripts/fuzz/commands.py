@@ -209,7 +209,7 @@ COMMANDS = {
     "benchmark": Command("scripts.benchmark:main", "losses:choice --nope=:text", fails=True),
     "benchmark losses": Command(
         "scripts.benchmark:main",
-        "losses --cases=triplet:choice --rounds=1:count --device=cpu:choice",
+        "losses --cases=mfcwms-100:choice --rounds=1:count --device=cpu:choice",
     ),
     "benchmark metrix": Command(
         "scripts.benchmark:main",

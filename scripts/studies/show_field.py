@@ -6,7 +6,6 @@ other class repel it (red), for each class.
 
 from __future__ import annotations
 
-import math
 import sys
 from pathlib import Path
 
@@ -15,7 +14,9 @@ from dml.cli.parser import Parser, parse_path
 from dml.core.atomic_io import output_folder
 from dml.core.plain_text import print_plain
 from dml.runs.figures.drawing import check_picture
-from scripts.studies.potential_plot import draw_field
+from scripts.studies.potential_plot import EXTENT, draw_field
+
+MOST_ALPHA = 100.0  # forces far above any in the paper, which float64 still holds
 
 
 @report_errors
@@ -30,9 +31,9 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--overwrite", action="store_true", help="replace any PNG")
     options = parser.parse(argv)
-    for name in ("alpha", "delta"):
-        if not 0 < getattr(options, name) < math.inf:
-            parser.error(f"--{name} is a number above 0")
+    for name, most in (("alpha", MOST_ALPHA), ("delta", EXTENT)):
+        if not 0 < getattr(options, name) <= most:
+            parser.error(f"--{name} is a number above 0, at most {most:g}")
     if not 0 <= options.seed < 2**63:
         parser.error("--seed is a whole number from 0 to 2**63 - 1")
     check_picture(options.out, "--out", options.overwrite)

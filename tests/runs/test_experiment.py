@@ -10,6 +10,7 @@ from dml.cli.train_command import selection_score
 from dml.core.errors import ConfigError, UserError
 from dml.core.installation import CONFIGS
 from dml.results.frame import make_frame
+from dml.runs import experiment
 from dml.runs.folder.stored_run import read_run
 from tests.conftest import TINY, run_config
 from tests.data.trees import class_folders
@@ -229,3 +230,12 @@ def test_mistakes_are_exceptions(words, message):
     with pytest.raises(ConfigError, match=message):
         dml.train(words)
     assert not GlobalHydra.instance().is_initialized()
+
+
+def test_values_that_cannot_be_read_when_a_run_is_resumed(run_tiny):
+    _, folder = run_tiny("protocol.epochs=1")
+    for value in ("'", "{", "[1", "${x}", "secret: b: c", "!!python/name:os.system", "&a [*a]"):
+        with pytest.raises(ConfigError, match=r"^note: its value cannot be read") as caught:
+            experiment.resume(folder, [f"note={value}"])
+        assert "secret" not in str(caught.value)
+    assert experiment.resume(folder, ['note="a: b: c"'])["config"]["seed"] == 0

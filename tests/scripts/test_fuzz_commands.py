@@ -145,6 +145,7 @@ def test_folders_without_a_name_are_no_runs(tmp_path, monkeypatch, capsys, folde
     "words",
     [
         *(["--alpha", "inf"], ["--delta", "1e400"], ["--delta", "nan"], ["--alpha", "0"]),
+        *(["--alpha", "101"], ["--delta", "2"], ["--delta", str(2**63)]),
         *(["--seed", str(2**64)], ["--seed", "-1"]),
     ],
 )
