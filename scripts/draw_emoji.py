@@ -29,7 +29,7 @@ from dml.data.image_index import Subset
 from dml.data.protocol import Split
 from dml.runs.figures.drawing import check_picture
 from dml.runs.figures.run_figures import draw_neighbors
-from dml.runs.folder.run_folder import RunFolder, load_cfg, load_config
+from dml.runs.folder.run_folder import RunFolder, load_config
 from dml.runs.job import JobRun, RunContext
 from dml.runs.load import load_embedder
 from scripts.studies.emoji.sets import PICTURE_SETS
@@ -68,7 +68,7 @@ def draw_emoji_neighbors(folder: Path, out: Path) -> None:
     config = load_config(folder)
     if config.data.name != "emoji":
         raise UserError(f"run: {folder} has data={config.data.name}; give a run with data=emoji")
-    context = RunContext(load_cfg(folder), config)
+    context = RunContext(config)
     first = context.jobs[0]
     split = Split(_shown(first.test.query))
     job = JobRun(context, replace(first, test=split), RunFolder(folder).job(first.name))

@@ -148,12 +148,11 @@ def composed() -> Callable[..., DictConfig]:
 def run_config(cfg: DictConfig) -> tuple[dict[str, Any], Path]:
     """Checks a composed config and runs it; returns the summary and the run folder."""
     from dml.config.check import check
-    from dml.config.schema import Config
     from dml.runs.experiment import run
     from dml.runs.folder.run_folder import RunFolder
 
-    config = check(cfg, Config)
-    return run(cfg, config), RunFolder.of(cfg, config).path
+    config = check(cfg)
+    return run(config), RunFolder.of(config).path
 
 
 @pytest.fixture

@@ -28,9 +28,9 @@ def evaluate(cfg: Any) -> tuple[None, None]:
 
     config = check(cfg, EvaluateConfig)
     if config.run is not None:
-        from dml.runs.folder.run_folder import load_cfg
+        from dml.runs.folder.run_folder import load_options
 
-        load_cfg(config.run, config.trust)
+        load_options(config.run, config.trust)
     elif config.embeddings is None:
         from dml.cli.early_reading import read_early
 

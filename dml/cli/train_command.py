@@ -40,14 +40,13 @@ def train(cfg: Any) -> tuple[float | None, tuple[Path, Path]]:
     from dml.cli.hydra_command import typed_overrides
     from dml.config.check import check
     from dml.config.own_code import record_own_code
-    from dml.config.schema import Config
 
     notes = record_own_code(cfg)
-    config, overrides = check(cfg, Config), typed_overrides()
+    config, overrides = check(cfg), typed_overrides()
     from dml.cli.early_reading import read_early
     from dml.runs.folder.run_folder import RunFolder
 
-    folder = RunFolder.of(cfg, config)
+    folder = RunFolder.of(config)
     begins = config.overwrite or not folder.summary.exists()
     dataset = None
     if begins and config.tracking["_target_"] == "dml.tracking.Tracker":  # others may refuse first
@@ -61,7 +60,7 @@ def train(cfg: Any) -> tuple[float | None, tuple[Path, Path]]:
         print_line(f"note: {note}")
     keep_memory(config)
     with tolerant_output():
-        summary = run(cfg, config, overrides, sweep_place(), dataset=dataset)
+        summary = run(config, overrides, sweep_place(), dataset=dataset)
     score = selection_score(summary)
     return score, (Path(config.outputs), folder.path)
 
@@ -98,9 +97,9 @@ def sweep_place() -> str:
 
 def resume(folder: str, words: list[str], trust: bool = False) -> None:
     """Resumes the run in a folder, which may have been moved; see `dml.runs.experiment`."""
-    from dml.runs.folder.run_folder import load_cfg
+    from dml.runs.folder.run_folder import load_options
 
-    load_cfg(
+    load_options(
         folder, trust, trains=True, words=words
     )  # a wrong folder is reported before torch is loaded
     from dml.runs.experiment import resume

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeVar, overload
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -17,6 +17,7 @@ from pydantic_core import ErrorDetails
 
 from dml.config.compatibility import find_conflicts
 from dml.config.identity import flatten
+from dml.config.options import set_option
 from dml.config.schema import Config
 from dml.core.errors import ConfigError, first_line, nearest
 
@@ -26,16 +27,26 @@ UNION_MEMBER = re.compile(r"(constrained-|literal\[|dict\[|list\[|tuple\[|is-ins
                           r"|int|float|bool|str|path|callable")  # fmt: skip
 
 
-def check(cfg: DictConfig, schema: type[C]) -> C:
-    """Returns the typed config of a composed one.
+@overload
+def check(cfg: DictConfig | dict[str, Any]) -> Config: ...
+
+
+@overload
+def check(cfg: DictConfig | dict[str, Any], schema: type[C]) -> C: ...
+
+
+def check(cfg: DictConfig | dict[str, Any], schema: type[Any] = Config) -> Any:
+    """Returns the typed config of a composed or stored one.
 
     Args:
-        cfg: as Hydra composed it.
+        cfg: as Hydra composed it, or as a run folder has it.
         schema: `Config`, or a class that adds options to it.
 
     Raises:
         ConfigError: with every problem, one line each.
     """
+    if isinstance(cfg, dict):
+        cfg = OmegaConf.create(cfg)
     options = flatten(OmegaConf.to_container(cfg, resolve=False))
     # Before interpolation: references to a missing value cannot be resolved.
     if unset := [name for name, value in options.items() if value == "???"]:
@@ -60,7 +71,21 @@ def check(cfg: DictConfig, schema: type[C]) -> C:
         raise ConfigError(describe_errors(error.errors(), list(flatten(plain)))) from error
     if problems := dict(find_conflicts(config, flatten(plain))):
         raise ConfigError(f"{name}: {problem}" for name, problem in problems.items())
+    config._composed, config._plain = cfg, plain
     return config
+
+
+def change(config: C, values: Mapping[str, Any]) -> C:
+    """Returns a config with other values of dotted options, and of those that follow from them.
+
+    Raises:
+        ConfigError: a value is wrong.
+    """
+    composed = config._composed.copy()
+    OmegaConf.set_readonly(composed, False)
+    for name, value in values.items():
+        set_option(composed, name, value)
+    return check(composed, type(config))
 
 
 def describe_errors(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
+
+from dml.core.errors import ConfigError
 
 
 def set_option(cfg: DictConfig, name: str, value: Any) -> None:
@@ -22,6 +24,41 @@ def set_option(cfg: DictConfig, name: str, value: Any) -> None:
     """
     adds_entries = isinstance(value, Mapping) and OmegaConf.is_dict(OmegaConf.select(cfg, name))
     OmegaConf.update(cfg, name, value, force_add=adds_entries)
+
+
+def with_options(stored: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns stored options with other values of dotted ones; see `set_option`."""
+    cfg = OmegaConf.create(dict(stored))
+    for name, value in values.items():
+        set_option(cfg, name, value)
+    plain: Any = OmegaConf.to_container(cfg)
+    return plain
+
+
+def merge_words(stored: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
+    """Returns stored options with those of `name=value` words.
+
+    Raises:
+        ConfigError: the value of a word cannot be read; it is not shown, since it may be a key.
+    """
+    merged: Any = dict(stored)
+    for word in words:
+        name, _, _ = word.partition("=")
+        try:
+            cfg = OmegaConf.merge(OmegaConf.create(merged), OmegaConf.from_dotlist([word]))
+            merged = OmegaConf.to_container(cfg, resolve=True)
+        except Exception as error:  # of YAML, OmegaConf or Python: `{`, `${x}`, `&a [*a]`
+            problem = f"{name}: its value cannot be read; put it in quotes: '{name}=\"…\"'"
+            raise ConfigError([problem]) from error
+    return dict(merged)
+
+
+def get_option(options: Mapping[str, Any], name: str) -> Any:
+    """Returns the value of a dotted option in nested mappings."""
+    node: Any = options
+    for part in name.split("."):
+        node = node[part]
+    return node
 
 
 def format_override(name: str, value: Any) -> str:

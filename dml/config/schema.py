@@ -7,6 +7,7 @@ constructor before it is called (`signatures.py`).
 
 from __future__ import annotations
 
+import copy
 import math
 import re
 from contextlib import suppress
@@ -14,8 +15,9 @@ from importlib.util import find_spec
 from typing import Annotated, Any, Literal
 
 from PIL import ImageColor
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr
 
+from dml.config import identity
 from dml.core import metric_names
 from dml.core.names import RULE, is_name
 from dml.core.option_values import (
@@ -295,7 +297,7 @@ class ExperimentConfig(Node):
 
 
 class Config(Node):
-    """The config of `train.py`: one run."""
+    """The config of `train.py`: one run, made by `dml.config.check.check`."""
 
     name: Text | None = None
     note: Text | None = None
@@ -323,6 +325,24 @@ class Config(Node):
     search: SearchConfig | None = None
     space: dict[str, Any]
     code: dict[str, str] = {}  # own module → hash, see `own_code.py`
+
+    _composed: Any = PrivateAttr(None)  # as Hydra composed it, for values that follow from others
+    _plain: dict[str, Any] = PrivateAttr(default_factory=dict)
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """The options as they are stored: nested mappings of plain values."""
+        return copy.deepcopy(self._plain)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The options that determine the result, by dotted names."""
+        return identity.identity(self._plain)
+
+    @property
+    def digest(self) -> str:
+        """Eight hex digits of a hash of `identity`."""
+        return identity.digest(self._plain)
 
     def on_device(self, gpu: bool) -> Config:
         """Returns the config with the options that `speed=fast` sets on a GPU."""

@@ -28,9 +28,9 @@ from typing import Any, cast
 from omegaconf import DictConfig, OmegaConf
 
 from dml.config.check import check
-from dml.config.identity import identity, protocol_id, result_id
+from dml.config.identity import digest, identity, protocol_id, result_id
 from dml.config.presets import apply_params, split_params, split_trust
-from dml.config.schema import Config, ExperimentConfig
+from dml.config.schema import ExperimentConfig
 from dml.core.atomic_io import write_text
 from dml.core.errors import ConfigError, nearest
 from dml.core.installation import CONFIGS, PACKAGE, shell_command
@@ -157,7 +157,7 @@ def _compose_cells(*words: str) -> list[tuple[list[str], Options]]:
     jobs = expand_grids(sweeper["params"], sweeper["grids"], words)
     if len(words) > 1:  # the options of a user; the shipped ones are right
         for job in jobs:
-            check(compose_config(job), Config)
+            check(compose_config(job))
     plain = [(job, OmegaConf.to_container(compose_config(job), resolve=True)) for job in jobs]
     return json.loads(json.dumps(plain), object_hook=Options)
 
@@ -184,7 +184,7 @@ def identity_of(*overrides: str) -> dict[str, Any]:
 
 
 def _make_cell(experiment: str, overrides: tuple[str, ...], cfg: Any) -> Cell:
-    folder = RunFolder.of(cfg, cfg).path
+    folder = RunFolder.named(cfg, digest(cfg)).path
     typed = [word for word in overrides if not word.startswith("experiment.")]
     words = sorted(typed, key=lambda word: not word.startswith("experiment="))
     command = f"{shell_command('train')} {shlex.join(words)}"

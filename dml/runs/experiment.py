@@ -13,7 +13,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
 from torch.nn import functional as F
 
 from dml.config.check import check
@@ -21,6 +20,7 @@ from dml.config.command_line import is_multirun
 from dml.config.compatibility import find_notes
 from dml.config.explain import compose_config
 from dml.config.identity import flatten, identity, protocol_id, result_id
+from dml.config.options import merge_words
 from dml.config.own_code import package_versions, record_own_code
 from dml.config.presets import apply_params, split_params, split_trust
 from dml.config.schema import Config
@@ -44,7 +44,7 @@ from dml.runs.console import console, print_line, print_results
 from dml.runs.drawing_guard import DrawingGuard
 from dml.runs.figures.run_figures import draw_curves
 from dml.runs.folder.code_changes import find_code_notes, refuse_changed_code
-from dml.runs.folder.run_folder import RunFolder, load_cfg
+from dml.runs.folder.run_folder import RunFolder, load_options
 from dml.runs.folder.stored_run import read_config
 from dml.runs.job import EMBEDDINGS, JobRun, Result, RunContext, translate_resource_errors
 from dml.runs.train_jobs import Models, train_jobs, unfinished_jobs, wait
@@ -89,9 +89,9 @@ def train(overrides: Sequence[str] = ()) -> dict[str, Any]:
     cfg = apply_params(compose_config("train", options), params, options, trust)
     for note in record_own_code(cfg):
         print_line(f"note: {note}")
-    config = check(cfg, Config)
-    folder = RunFolder.of(cfg, config)
-    summary = run(cfg, config, overrides, folder=folder)
+    config = check(cfg)
+    folder = RunFolder.of(config)
+    summary = run(config, overrides, folder=folder)
     return {**summary, "folder": str(folder.path)}
 
 
@@ -108,45 +108,27 @@ def resume(path: str | Path, words: Sequence[str] = (), trust: bool = False) -> 
         UserError: the folder is not a run folder, or a word changes the result; see also `run`.
     """
     folder = RunFolder(named_folder(path))
-    stored = load_cfg(path, trust, trains=True, words=words)
-    cfg = _merge(stored, words)
-    if changed := {n: v for n, v in identity(cfg).items() if identity(stored).get(n) != v}:
+    stored = load_options(path, trust, trains=True, words=words)
+    options = merge_words(stored, words)
+    before = identity(stored)
+    changed = [name for name, value in identity(options).items() if before.get(name) != value]
+    if changed:
         raise ConfigError(
             f"resume: the run continues with its own config; leave out {name}" for name in changed
         )
-    options = flatten(OmegaConf.to_container(cfg, resolve=True)).items()
-    if missing := [name for name, value in options if MASK in str(value)]:
+    missing = [name for name, value in flatten(options).items() if MASK in str(value)]
+    if missing:
         raise ConfigError(
             f"resume: {name} is not stored in {path}; add {name}=<value>" for name in missing
         )
-    if note := refuse_changed_code(folder, cfg):
+    config = check(options)
+    if note := refuse_changed_code(folder, config):
         print_line(f"note: {note}")
-    return run(cfg, check(cfg, Config), None, folder=folder)
-
-
-def _merge(stored: DictConfig, words: Sequence[str]) -> DictConfig:
-    """Returns a stored config with the values in `name=value` words.
-
-    Raises:
-        ConfigError: the value of a word cannot be read; it is not shown, since it may be a key.
-    """
-    cfg = stored
-    for word in words:
-        name, _, _ = word.partition("=")
-        try:
-            merged = OmegaConf.merge(cfg, OmegaConf.from_dotlist([word]))
-            OmegaConf.to_container(merged, resolve=True)
-        except Exception as error:  # of YAML, OmegaConf or Python: `{`, `${x}`, `&a [*a]`
-            problem = f"{name}: its value cannot be read; put it in quotes: '{name}=\"…\"'"
-            raise ConfigError([problem]) from error
-        assert isinstance(merged, DictConfig)
-        cfg = merged
-    return cfg
+    return run(config, None, folder=folder)
 
 
 @restored_process_state()
 def run(
-    cfg: DictConfig,
     config: Config,
     overrides: Sequence[str] | None = (),
     place: str = "",
@@ -156,8 +138,7 @@ def run(
     """Trains, evaluates and reports; a finished run stays unchanged, an unfinished one continues.
 
     Args:
-        cfg: as composed by Hydra.
-        config: the same, checked (`dml.config.check.check`).
+        config: of the run.
         overrides: words of the command line, for `command.txt`; None: the run continues from its
             folder alone.
         place: `run 2 of 6` of a multirun, shown while it runs.
@@ -171,11 +152,11 @@ def run(
         UserError: a problem that the user can solve.
         RunStopped: the run was asked to stop; its state is saved.
     """
-    folder = folder or RunFolder.of(cfg, config)
+    folder = folder or RunFolder.of(config)
     with distributed_session(config.device) as world:
         console.quiet = not world.is_main
         with open_display(console), show_task(place):
-            context = RunContext(cfg, config, world, dataset=dataset)
+            context = RunContext(config, world, dataset=dataset)
             experiment = Experiment(folder, context, overrides)
             read = partial(world.broadcast_from_main, folder.read_summary)
             if not config.overwrite and (summary := read()) is not None:
@@ -275,7 +256,7 @@ class Experiment:
         if config.search is None:
             workers = min(workers, len([*unfinished_jobs(self.context, folder)]))
         with ExitStack() as stack:
-            take_part = partial(_take_part, self.context.cfg, folder)
+            take_part = partial(_take_part, folder)
             stack.enter_context(start_workers(take_part, config, folder.path, workers - 1))
             if config.search is not None:
                 outcome = self._search(stop)
@@ -349,11 +330,11 @@ class Experiment:
         """Writes config and command, and prints what batches hold, and notes on the config."""
         context, folder = self.context, self.folder
         config, data, jobs = context.config, context.config.data, context.jobs
-        of_code = [*find_code_notes(folder, context.cfg)]  # before the folder holds this config
+        of_code = [*find_code_notes(folder, config)]  # before the folder holds this config
 
         def write_config() -> None:
             folder.check_dataset(context.index)
-            folder.write_config(context.cfg, self.overrides)
+            folder.write_config(config, self.overrides)
 
         self.world.broadcast_from_main(write_config)
         log_start()
@@ -416,7 +397,7 @@ class Experiment:
     def _tracker_info(self) -> RunInfo:
         """Returns the description of the run."""
         folder, config, p = self.folder, self.context.config, self.context.config.protocol
-        plain: Any = OmegaConf.to_container(self.context.cfg, resolve=True)
+        plain = config.plain
         del plain["tracking"]
         plain["run"] = {
             "result_id": result_id(config),
@@ -445,9 +426,9 @@ class Experiment:
         return summary
 
 
-def _take_part(cfg: DictConfig, folder: RunFolder, config: Config, stop: Stop) -> None:
+def _take_part(folder: RunFolder, config: Config, stop: Stop) -> None:
     """Trains trials and models of a run that another process keeps, until none is left."""
-    context = RunContext(cfg, config)
+    context = RunContext(config)
     if config.search is not None:
         from dml.runs.search.search_loop import search
 

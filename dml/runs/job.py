@@ -15,12 +15,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
-from dml.config.check import check
-from dml.config.identity import identity
-from dml.config.options import set_option
+from dml.config.check import change
 from dml.config.schema import Config
 from dml.core.atomic_io import write_json
 from dml.core.errors import RunStopped, UserError, is_out_of_memory
@@ -72,8 +69,7 @@ class RunContext:
     """What the models of a run share.
 
     Attributes:
-        cfg: as composed by Hydra.
-        config: the same, checked; on a GPU with the options that `speed=fast` sets.
+        config: of the run; on a GPU with the options that `speed=fast` sets.
         world: the processes that train each model together.
         images: the dataset; None: that of the config, read when it is needed.
         dataset: as its reader gave it, if it was read before.
@@ -82,7 +78,6 @@ class RunContext:
         builder: of network, method and optimizer.
     """
 
-    cfg: DictConfig
     config: Config
     world: ProcessGroup = SINGLE_PROCESS
     images: ImageIndex | None = None
@@ -96,12 +91,8 @@ class RunContext:
 
     def with_values(self, values: dict[str, Any], trial: Trial | None = None) -> RunContext:
         """Returns the context with other values of dotted options, on the same device."""
-        cfg = self.cfg.copy()
-        OmegaConf.set_readonly(cfg, False)
-        for name, value in values.items():
-            set_option(cfg, name, value)
-        config = check(cfg, Config).model_copy(update={"device": self.config.device})
-        return RunContext(cfg, config, self.world, self.index, trial)
+        config = change(self.config, values).model_copy(update={"device": self.config.device})
+        return RunContext(config, self.world, self.index, trial)
 
     @cached_property
     def index(self) -> ImageIndex:
@@ -139,7 +130,7 @@ class JobRun:
     def __init__(self, context: RunContext, job: Job, folder: Path) -> None:
         self.context, self.config, self.job = context, context.config, job
         self.device, self.world = context.device, context.world
-        self.checkpoints = Checkpoints(folder, identity(context.cfg), self.world)
+        self.checkpoints = Checkpoints(folder, self.config.identity, self.world)
         seeds = np.random.SeedSequence([self.config.seed, *job.key]).generate_state(2)
         model_seed, self._batch_seed = (int(seed) for seed in seeds)
         data = self.config.data

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from dml.config.check import check
-from dml.config.schema import Config
 from dml.core.atomic_io import output_folder, write_text
 from dml.core.errors import ConfigError, first_line, nearest
 from dml.core.outputs import begins_with, check_output, has_mark, text_mark
@@ -106,7 +105,7 @@ def rehearse(id: str, outputs: Path) -> dict[str, Any]:
     problems, models, summaries = [], 0, []
     for cell in select_cells(cells):
         try:
-            summaries.append(run(cell.config, check(cell.config, Config)))
+            summaries.append(run(check(cell.config)))
         except Exception as error:  # a defect of any kind is a result
             problems.append(f"{cell.command}: {first_line(error)}")
         else:

@@ -13,7 +13,6 @@ from omegaconf import DictConfig
 from torch import Tensor
 
 from dml.config.check import check
-from dml.config.schema import Config
 from dml.data.image_index import ImageIndex, Subset
 from dml.data.protocol import Job, Split
 from dml.losses.distances import clip_to_ball
@@ -116,7 +115,7 @@ def draw_proxy_figure(
     panels: list[ProxyPanel] = []
     with tempfile.TemporaryDirectory() as folder:
         job = Job(0, 0, subset, split, split)
-        context = RunContext(cfg, check(cfg, Config), images=index)
+        context = RunContext(check(cfg), images=index)
         run = JobRun(context, job, Path(folder))
 
         def add_panel(start: StageStart) -> None:

@@ -48,7 +48,6 @@ def _draw(options: argparse.Namespace) -> Path:
     # Imported late: --help need not load torch.
     from dml.config.check import check
     from dml.config.explain import compose_config
-    from dml.config.schema import Config
     from dml.runs.build import Builder
     from dml.runs.figures.drawing import check_picture
     from scripts.studies.mnist import read_mnist
@@ -61,7 +60,7 @@ def _draw(options: argparse.Namespace) -> Path:
     own += SAMPLES * options.samples
     cfg = compose_config("train", [*OVERRIDES, *own, *options.overrides])
     mnist = options.data == "mnist"
-    index = read_mnist(options.root) if mnist else Builder(check(cfg, Config)).index()
+    index = read_mnist(options.root) if mnist else Builder(check(cfg)).index()
     output_folder(options.out)
     draw_proxy_figure(cfg, index, options.classes, path)
     return path

@@ -3,18 +3,17 @@ from omegaconf import OmegaConf
 
 from dml.config.check import check
 from dml.config.identity import flatten
-from dml.config.schema import Config
 from dml.core.errors import ConfigError
 
 
 def problems(cfg):
     with pytest.raises(ConfigError) as caught:
-        check(cfg, Config)
+        check(cfg)
     return caught.value.problems
 
 
 def test_the_default_config_is_valid_and_typed(changed):
-    config = check(changed("name=2024"), Config)
+    config = check(changed("name=2024"))
     assert config.name == "2024"  # numbers are texts where an option is a text
     assert config.data.batch_size == 128
     assert config.protocol.stopping.patience == 5
@@ -66,7 +65,7 @@ def test_absent_gpu(changed, monkeypatch):
     assert problem == "device: 'cuda' needs a GPU, and this machine has none; use cpu"
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    check(changed("device=cuda:1"), Config)
+    check(changed("device=cuda:1"))
     (problem,) = problems(changed("device=cuda:2"))
     assert problem.startswith("device: 'cuda:2'")
     assert "cuda:1" in problem
@@ -87,7 +86,7 @@ COMMANDS = (
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_a_checked_config_has_the_values_that_are_stored(composed, words):
     cfg = composed(*words)
-    checked = flatten(check(cfg, Config).model_dump(by_alias=True))
+    checked = flatten(check(cfg).model_dump(by_alias=True))
     stored = flatten(OmegaConf.to_container(cfg, resolve=True))
     assert {name: checked[name] for name in stored} == stored
 
@@ -102,4 +101,4 @@ def test_a_checked_config_has_the_values_that_are_stored(composed, words):
     ],
 )
 def test_a_part_of_a_dataset_stands_in_for_it(composed, words, expected):
-    assert check(composed(*words), Config).data.stands_in is expected
+    assert check(composed(*words)).data.stands_in is expected

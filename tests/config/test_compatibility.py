@@ -28,10 +28,10 @@ def test_conflict(changed, overrides, option, said):
 
 
 def test_an_option_without_effect_is_noted(changed):
-    (note,) = find_notes(check(changed("data.images_per_class=4"), Config))
+    (note,) = find_notes(check(changed("data.images_per_class=4")))
     assert note.startswith("data.images_per_class has no effect")
     balanced = changed("data.images_per_class=4", "data.sampler=balanced")
-    assert not [*find_notes(check(balanced, Config))]
+    assert not [*find_notes(check(balanced))]
 
 
 @pytest.mark.parametrize(
@@ -52,8 +52,8 @@ def test_what_cannot_embed_in_parts(composed, overrides, option, end):
 
 def test_a_network_without_published_numbers_is_noted(composed):
     words = ("data=cub", "protocol=mlrc")
-    assert not [*find_notes(check(composed(*words), Config))]
-    (note,) = find_notes(check(composed(*words, "backbone=vit_s16"), Config))
+    assert not [*find_notes(check(composed(*words)))]
+    (note,) = find_notes(check(composed(*words, "backbone=vit_s16")))
     assert note.startswith("protocol=mlrc was published with bn_inception")
 
 
@@ -70,9 +70,9 @@ def test_a_network_without_published_numbers_is_noted(composed):
 )  # fmt: skip
 def test_conflicts_of_several_processes(composed, monkeypatch, overrides, expected):
     cfg = composed(*overrides)
-    check(cfg, Config)
+    check(cfg)
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "4")
     with pytest.raises(ConfigError) as caught:
-        check(cfg, Config)
+        check(cfg)
     assert expected in str(caught.value)

@@ -5,7 +5,6 @@ from omegaconf import OmegaConf
 
 from dml.config.check import check
 from dml.config.identity import ADDED, digest, flatten, identity
-from dml.config.schema import Config
 
 
 def test_the_digest_depends_on_what_decides_the_result_and_on_nothing_else(changed):
@@ -50,7 +49,7 @@ def test_a_stored_config_without_added_options_has_their_defaults(composed):
     for name in ADDED:
         node, _, key = name.rpartition(".")
         (OmegaConf.select(cfg, node) if node else cfg).pop(key, None)
-    config = flatten(check(cfg, Config).model_dump())
+    config = flatten(check(cfg).model_dump())
     assert {name: config[name] for name in ADDED} == ADDED
     assert digest(cfg) == digest(composed())
 

@@ -10,7 +10,6 @@ from omegaconf import OmegaConf
 from dml.config.check import check
 from dml.config.command_line import split_flags
 from dml.config.printed_job import find_printed_job, prints_config
-from dml.config.schema import Config
 from dml.core.installation import CONFIGS
 from dml.results.catalog import experiment_ids, list_cells, load_experiment
 from tests.commands import evaluate
@@ -154,7 +153,7 @@ def test_no_run_combines_the_values(command_line):
 
 def test_a_part_of_a_dataset_is_a_stand_in_in_both_configs(composed):
     cfg = composed("data=cub", "data.classes=20")
-    config = check(cfg, Config)
+    config = check(cfg)
     assert config.data.stand_in == cfg.data.stand_in
     assert config.data.stands_in
-    assert not check(composed("data=cub"), Config).data.stands_in
+    assert not check(composed("data=cub")).data.stands_in

@@ -4,7 +4,6 @@ from omegaconf import OmegaConf
 from dml.config.check import check
 from dml.config.identity import digest
 from dml.config.resolvers import class_name, folder_name
-from dml.config.schema import Config
 
 
 @pytest.mark.parametrize(
@@ -36,7 +35,7 @@ def test_own_classes_name_their_nodes(composed):
 
 def test_the_record_of_a_network_becomes_its_options(composed):
     cfg = composed("backbone=timm", "backbone.model=convnext_tiny.fb_in22k_ft_in1k_384", "data=cub")
-    config = check(cfg, Config)
+    config = check(cfg)
     record = {"input_size": 384, "mean": [0.485, 0.456, 0.406], "interpolation": "bicubic"}
     record |= {"crop_share": None}  # timm squeezes whole images
     assert config.backbone.items() >= record.items()

@@ -1,7 +1,6 @@
 import pytest
 
 from dml.config.check import check
-from dml.config.schema import Config
 from dml.config.search_space import merge_spaces
 from dml.core.errors import ConfigError
 
@@ -11,7 +10,7 @@ CHOICES = "+space.loss.pos_margin={choices:[0,0.2]}"
 def test_ranges_of_loss_method_and_command_line(composed):
     words = ("loss=mfcwms", "method=metrix", "+space.optim.lr={low:1e-6,high:1e-3,log:true}")
     cfg = composed(*words, "space.loss.beta.high=9", "space.loss.alpha=null")
-    space = merge_spaces(check(cfg, Config).space)
+    space = merge_spaces(check(cfg).space)
     assert [*space] == ["loss.beta", "loss.delta", "loss.lambda_mf", "method.alpha", "method.w",
                         "optim.loss_lr", "optim.lr"]  # fmt: skip
     assert space["loss.beta"] == {"low": 0.01, "high": 9}
@@ -20,7 +19,7 @@ def test_ranges_of_loss_method_and_command_line(composed):
 def test_a_grid_is_of_the_options_with_choices(composed):
     cfg = composed("search=grid", "protocol=mlrc", "loss=contrastive", CHOICES)
     assert cfg.search.trials == 2
-    space = check(cfg, Config).space
+    space = check(cfg).space
     assert merge_spaces(space, grid=True) == {"loss.pos_margin": {"choices": [0, 0.2]}}
 
 
@@ -62,7 +61,7 @@ def test_an_invalid_search(composed, words, option, said):
     defaults = ("protocol=mlrc", "loss=contrastive", "search=bayes")
     words += [word for word in defaults if word.partition("=")[0] not in chosen]
     with pytest.raises(ConfigError) as caught:
-        check(composed(*words), Config)
+        check(composed(*words))
     (line,) = caught.value.problems
     assert line.startswith(f"{option}: ")
     assert said in line

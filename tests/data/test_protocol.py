@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from dml.config.check import check
-from dml.config.schema import Config
 from dml.core.errors import UserError
 from dml.core.installation import CONFIGS
 from dml.data import protocol
@@ -109,7 +108,7 @@ CLASSES = {  # that custom choices leave to the user
 
 def checked(composed, *overrides):
     classes = [CLASSES[word] for word in overrides if word in CLASSES]
-    return check(composed(*overrides, *classes), Config)
+    return check(composed(*overrides, *classes))
 
 
 def protocols_with_datasets():

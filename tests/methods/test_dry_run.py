@@ -5,7 +5,6 @@ import torch
 from torch import nn
 
 from dml.config.check import check
-from dml.config.schema import Config
 from dml.core.errors import ConfigError, UserError
 from dml.methods.dry_run import dry_run
 from dml.runs.build import Builder
@@ -15,7 +14,7 @@ HERE = __name__
 
 def tried(cfg):
     """Builds network and loss for eight numbers and two classes, and tries them."""
-    builder = Builder(config := check(cfg, Config))
+    builder = Builder(config := check(cfg))
     builder.check_arguments()
     builder.embedder()
     dry_run(builder.method(2, 8), config, builder.optimizer, 2, 8, torch.device("cpu"))
@@ -97,7 +96,7 @@ def test_a_schedule_made_for_fewer_epochs(composed):
 
 
 def test_the_loss_that_is_tried_stays_as_it_is(composed):
-    builder = Builder(check(composed("loss=contrastive", "method=xbm", "data=digits"), Config))
+    builder = Builder(check(composed("loss=contrastive", "method=xbm", "data=digits")))
     method = builder.method(2, 8)
     before = copy.deepcopy(method.state_dict())
     dry_run(method, builder.config, builder.optimizer, 2, 8, torch.device("cpu"))

@@ -9,7 +9,6 @@ import torch
 from pytorch_metric_learning import losses as pml
 
 from dml.config.check import check
-from dml.config.schema import Config
 from dml.core.errors import UserError
 from dml.losses import C1Loss, C2Loss, ProxyNCALoss
 from dml.losses.distances import clip_to_ball
@@ -54,7 +53,7 @@ def test_losses_with_proxies_of_their_own_are_refused_in_one_line(make):
 
 
 def test_a_miner_is_refused(composed):
-    config = check(composed("method=ccp", "loss=ms_miner"), Config)
+    config = check(composed("method=ccp", "loss=ms_miner"))
     with pytest.raises(UserError, match=r"loss\.miner: method 'ccp'"):
         Builder(config).method(3, 8)
 
@@ -71,7 +70,7 @@ def test_a_miner_is_refused(composed):
 def test_plain_pair_losses_compare_what_the_clipped_normalizer_leaves(
     composed, overrides, expected
 ):
-    method = Builder(check(composed(*overrides), Config)).method(2, 2)
+    method = Builder(check(composed(*overrides))).method(2, 2)
     x = torch.tensor([[0.5, 0.0], [0.5, 0.0], [0.0, 0.5], [0.0, 0.5]])
     y = torch.tensor([0, 0, 1, 1])
     positive, negative = {"inner product": (0.25, 0.0), "cosine": (1.0, 0.0)}[expected]
@@ -84,5 +83,5 @@ def test_plain_pair_losses_compare_what_the_clipped_normalizer_leaves(
 
 
 def test_classification_losses_keep_their_own_similarity(composed):
-    config = check(composed("protocol=mlrc_ccp", "loss=proxy_anchor"), Config)
+    config = check(composed("protocol=mlrc_ccp", "loss=proxy_anchor"))
     assert Builder(config).method(2, 8).loss.distance.normalize_embeddings

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from dml.config.check import check
-from dml.config.schema import Config
 from dml.core.errors import RunStopped
 from dml.runs.job import RunContext
 from dml.tracking import History
@@ -85,6 +84,6 @@ def test_evaluate_py_scores_on_the_device(run_tiny, evaluated):
 
 def test_trials_of_a_search_are_trained_like_the_run_on_the_device_of_their_worker(composed):
     cfg = composed("speed=fast", "data=digits")
-    config = check(cfg, Config).model_copy(update={"device": "cuda:1"})
-    trial = RunContext(cfg, config).with_values({"seed": 3})
+    config = check(cfg).model_copy(update={"device": "cuda:1"})
+    trial = RunContext(config).with_values({"seed": 3})
     assert (trial.config.seed, str(trial.device), trial.config.precision) == (3, "cuda:1", "tf32")

@@ -14,7 +14,6 @@ from omegaconf import OmegaConf
 from dml.config.check import check
 from dml.config.grids import expand_grids
 from dml.config.identity import digest, identity, result_id
-from dml.config.schema import Config
 from dml.core.errors import ConfigError
 from dml.core.installation import CONFIGS
 from dml.results import catalog
@@ -70,9 +69,9 @@ def test_a_cell_runs_on_a_stand_in(name, tmp_path, glyphs_root):
     own = DIGITS if compose_config([f"experiment={name}"]).search is None else ONE_TRIAL
     found = list_cells(name, [*SMALLEST, *own, f"outputs={tmp_path}", f"data.root={glyphs_root}"])
     cell = found[-1]
-    config = check(cell.config, Config)
-    summary = run(cell.config, config)
-    assert RunFolder.of(cell.config, config).path == cell.folder
+    config = check(cell.config)
+    summary = run(config)
+    assert RunFolder.of(config).path == cell.folder
     assert (cell.folder / "summary.json").exists()
     assert summary["stand_in"]
     assert summary["result_id"] == result_id(config)

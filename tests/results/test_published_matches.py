@@ -8,7 +8,6 @@ import pytest
 from omegaconf import DictConfig
 
 from dml.config.check import check
-from dml.config.schema import Config
 from dml.results.catalog import PAPERS, experiment_ids, list_cells, load_experiment
 from dml.results.plan import estimate_hours
 from dml.results.published import find_results, parse_setting, read_table
@@ -62,7 +61,7 @@ def test_every_cell_and_every_result_has_a_match_or_a_reason(paper):
         assert bool(cells) == about.trains
         assert about.trains or about.script
         for cell in cells:
-            check(cell.config, Config)
+            check(cell.config)
         if about.trains:
             hours = sum(estimate_hours(cell) for cell in cells)
             assert about.gpu_hours == pytest.approx(hours, rel=0.06, abs=0.01), id

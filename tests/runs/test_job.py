@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from dml.config.check import check
-from dml.config.schema import Config
 from dml.core.errors import RunStopped, UserError
 from dml.losses import MeanFieldContrastiveLoss
 from dml.models.embedder import NORMALIZERS
@@ -178,7 +177,7 @@ def test_weights_batches_and_augmentations_follow_seed_repeat_and_fold(composed,
     for seed in (0, 1):
         words = (*SMALL, "protocol.repeats=2", "loss=proxy_anchor", f"seed={seed}")
         cfg = composed(*words)
-        context = RunContext(cfg, check(cfg, Config))
+        context = RunContext(check(cfg))
         for job in context.jobs:
             model = JobRun(context, job, tmp_path)
             weights = torch.cat([p.flatten() for p in model.embedder.parameters()])

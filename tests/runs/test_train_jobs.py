@@ -6,7 +6,6 @@ from typing import ClassVar
 import pytest
 
 from dml.config.check import check
-from dml.config.schema import Config
 from dml.core.errors import UserError
 from dml.core.locks import is_locked
 from dml.runs import experiment
@@ -67,7 +66,7 @@ def test_the_same_command_takes_part(run_small, composed, glyphs_root, tmp_path)
     places = (f"outputs={tmp_path / 'both'}", f"data.root={glyphs_root}")
     cfg = composed(*SMALL, "loss=contrastive", *places)
     keeper = spawned(slow_folds, cfg)
-    folder = RunFolder.of(cfg, check(cfg, Config))
+    folder = RunFolder.of(check(cfg))
     while not (folder.path / "run.lock").exists() or not is_locked(folder.path / "run.lock"):
         time.sleep(0.05)
     helper = spawned(start, cfg)
@@ -113,5 +112,5 @@ def test_the_run_goes_on_without_a_worker_that_failed(run_small, monkeypatch, ca
     assert "error: loss: too large" in (both / "train.log").read_text()
 
 
-def fail(cfg, folder, config, stop):
+def fail(folder, config, stop):
     raise UserError("loss: too large")

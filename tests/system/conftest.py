@@ -15,7 +15,6 @@ from omegaconf import DictConfig
 from PIL import Image
 
 from dml.config.check import check
-from dml.config.schema import Config
 from dml.runs.folder.run_folder import RunFolder
 from dml.training.checkpoint_files import Checkpoints
 from tests.commands import embed
@@ -32,7 +31,7 @@ def prepared(tmp_path) -> Callable[..., tuple[DictConfig, RunFolder]]:
 
     def prepare(*overrides: str, name: str = "outputs") -> tuple[DictConfig, RunFolder]:
         cfg = compose_config(f"outputs={tmp_path / name}", *DIGITS, *overrides)
-        return cfg, RunFolder.of(cfg, check(cfg, Config))
+        return cfg, RunFolder.of(check(cfg))
 
     return prepare
 
@@ -55,7 +54,7 @@ def stored_runs(tmp_path_factory) -> Path:
     """A folder with `killed/`, a run on digits killed in its third epoch, and `finished/`."""
     home = tmp_path_factory.mktemp("stored_runs")
     cfg = compose_config(f"outputs={home}", *DIGITS)
-    folder = RunFolder.of(cfg, check(cfg, Config))
+    folder = RunFolder.of(check(cfg))
     with without_pictures():
         assert die_at("before_step:17", start_with_complete_saves, cfg) == KILLED
         shutil.copytree(folder.path, home / "killed")

@@ -12,7 +12,6 @@ import torch
 from pytorch_metric_learning import losses
 
 from dml.config.check import check
-from dml.config.schema import Config
 from dml.core.errors import ConfigError, UserError
 from dml.methods.dry_run import dry_run
 from dml.models.embedder import Embedder
@@ -50,7 +49,7 @@ def test_what_the_page_says_of_a_loss_of_pml(composed, name):
     cfg = composed("loss=custom", f"loss._target_={losses.__name__}.{name}", *words, *SMALL)
     refused = row.startswith(("refused", "base class"))
     with pytest.raises((ConfigError, UserError, ValueError)) if refused else nullcontext():
-        builder = Builder(check(cfg, Config))
+        builder = Builder(check(cfg))
         method = builder.method(12, 8)
         dry_run(method, builder.config, builder.optimizer, 12, 8, torch.device("cpu"))
         labels = torch.arange(60) % 12

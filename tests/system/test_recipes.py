@@ -5,7 +5,6 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from dml.config.check import check
-from dml.config.schema import Config
 
 FROZEN = "embedder.freeze_batch_norm=true embedder.freeze_batch_norm_affine=true"
 TRAINED = FROZEN.replace("true", "false")
@@ -71,7 +70,7 @@ SETTINGS = {
 @pytest.mark.parametrize("words", SETTINGS)
 def test_composed_settings(composed, words):
     cfg = composed(*words.split())
-    check(cfg, Config)
+    check(cfg)
     options = OverridesParser.create().parse_overrides(SETTINGS[words].split())
     expected = {option.key_or_group: option.value() for option in options}
     assert {name: OmegaConf.select(cfg, name) for name in expected} == expected

@@ -9,6 +9,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
+from dml.config.check import check
 from dml.core.errors import RunStopped, UserError
 from dml.core.exit_status import ExitStatus
 from dml.methods.plain import Plain
@@ -69,7 +70,7 @@ class TestResumeFromTheFolder:
     def test_a_moved_folder_with_overwrite_in_its_config(self, restored, undisturbed, tmp_path):
         cfg, folder = restored("killed")
         cfg.overwrite = True
-        folder.write_config(cfg)
+        folder.write_config(check(cfg))
         moved = RunFolder(folder.path.rename(tmp_path / "moved"))
         resume(moved.path)
         assert results_of(moved) == undisturbed
@@ -80,7 +81,7 @@ class TestResumeFromTheFolder:
         _, folder = restored("killed")
         stored = OmegaConf.load(folder.config)
         OmegaConf.update(stored, option, value)
-        folder.write_config(stored)
+        folder.write_config(check(stored))
         with pytest.raises(UserError, match=rf"{option}=.* this run has {option}={value}"):
             resume(folder.path)
 

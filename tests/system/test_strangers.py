@@ -26,7 +26,7 @@ from dml.config.plain_yaml import read_plain_yaml
 from dml.config.stored_network import parse_line
 from dml.core.errors import ConfigError, UserError
 from dml.runs.experiment import resume
-from dml.runs.folder.run_folder import load_cfg, load_config
+from dml.runs.folder.run_folder import load_config, load_options
 from tests.commands import embed, export, search
 
 EVIL = """
@@ -179,7 +179,7 @@ def test_an_export_or_a_run_is_refused_at_every_door(run, stranger, capfd, comma
         (folder / "config.yaml").write_text(yaml.safe_dump(content))
         if call == "download":  # as the backbone itself: the weights of the folder are loaded
             continue
-        for use in (dml.load, load_cfg, resume, lambda path: dml.embed(path, "photo.png")):
+        for use in (dml.load, load_options, resume, lambda path: dml.embed(path, "photo.png")):
             with pytest.raises(UserError, match=r"config\.yaml"):
                 use(folder)
         assert embed([str(folder), "photo.png", "x.npz"]) != 0

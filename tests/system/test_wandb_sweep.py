@@ -4,7 +4,6 @@ import pytest
 import yaml
 
 from dml.config.check import check
-from dml.config.schema import Config
 from dml.config.search_space import merge_spaces
 from dml.core.installation import CONFIGS
 
@@ -17,14 +16,14 @@ def sweep():
 def test_both_ends_of_every_range_compose(sweep, composed):
     for end in ("min", "max"):
         words = [f"{name}={p.get('value', p.get(end))}" for name, p in sweep["parameters"].items()]
-        config = check(composed(*words, *sweep["command"][4:]), Config)
+        config = check(composed(*words, *sweep["command"][4:]))
         assert config.protocol.selected_on == "validation"
         assert config.tracking["name"] == "wandb"
 
 
 def test_the_space_is_that_of_the_search(sweep, composed):
     loss = sweep["parameters"]["loss"]["value"]
-    space = merge_spaces(check(composed(f"loss={loss}"), Config).space)
+    space = merge_spaces(check(composed(f"loss={loss}")).space)
     ranges = {
         name: {
             "low": p["min"],

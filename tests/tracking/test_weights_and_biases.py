@@ -5,7 +5,6 @@ import json
 import pytest
 
 from dml.config.check import check
-from dml.config.schema import Config
 from dml.runs.folder.run_folder import RunFolder
 from dml.tracking import History, RunInfo, track_run
 from dml.tracking.weights_and_biases import WandbTracker
@@ -21,7 +20,7 @@ def prepared(composed, tmp_path):
     def prepare(*overrides, tracking="wandb", name="outputs"):
         places = (f"outputs={tmp_path / name}", f"tracking={tracking}")
         cfg = composed(*TINY, "protocol.epochs=3", *places, *overrides)
-        return cfg, RunFolder.of(cfg, check(cfg, Config))
+        return cfg, RunFolder.of(check(cfg))
 
     return prepare
 

@@ -106,7 +106,7 @@ def config_of(case: str) -> Config:
 @cache
 def default_config() -> Config:
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        return check(compose("train", ["data=digits"]), Config)
+        return check(compose("train", ["data=digits"]))
 
 
 def trained(

@@ -5,7 +5,6 @@ from torch import nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from dml.config.check import check
-from dml.config.schema import Config
 from dml.core.errors import UserError
 from dml.models.embedder import Embedder
 from dml.models.small_cnn import SmallCNN
@@ -94,7 +93,7 @@ def built_schedule(composed, **node):
     """The schedule that a run has, and what is noted about it."""
     cfg = composed("protocol.epochs=4")
     cfg.optim.schedule = node
-    builder = Builder(check(cfg, Config))
+    builder = Builder(check(cfg))
     network = Embedder(SmallCNN(width=1), 4)
     _, schedule = builder.optimizer(network, torch.nn.Identity())
     return schedule, [*find_schedule_notes(schedule, 4, has_score=True)]

@@ -6,27 +6,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
-
-from dml.config.identity import identity
 from dml.config.own_code import NODE, file_of, find_changed
+from dml.config.schema import Config
 from dml.core.errors import ConfigError
 from dml.runs.folder.run_folder import RunFolder
 from dml.runs.folder.stored_run import StoredRun, read_run
 
 
-def find_code_notes(folder: RunFolder, cfg: DictConfig) -> Iterator[str]:
+def find_code_notes(folder: RunFolder, config: Config) -> Iterator[str]:
     """Yields why a run that starts now is not the one that the same command made before.
 
     Args:
         folder: of the run; nothing is yielded once it holds a config.
-        cfg: of the run.
+        config: of the run.
     """
-    code = cfg.get(NODE) or {}
+    code = config.code
     if not code or folder.config.exists():
         return
-    options = _without_code(identity(cfg))
-    runs = [read_run(path) for path in folder.path.parent.glob(f"seed{cfg.seed}-*")]
+    options = _without_code(config.identity)
+    runs = [read_run(path) for path in folder.path.parent.glob(f"seed{config.seed}-*")]
     same = [run for run in runs if run.options and _without_code(run.options) == options]
     if not same:
         return
@@ -62,14 +60,14 @@ def describe_changed_code(code: Mapping[str, str], source: str | Path) -> str:
     return f"{_say_changed(changed)} since {source} was trained" if changed else ""
 
 
-def refuse_changed_code(folder: RunFolder, cfg: DictConfig) -> str:
+def refuse_changed_code(folder: RunFolder, config: Config) -> str:
     """Returns a warning if a finished run was trained with other code, else nothing.
 
     Raises:
         ConfigError: the run would train with other code than before.
     """
-    changed = describe_changed_code(cfg.get(NODE) or {}, folder.path.name)
-    trains = cfg.overwrite or not folder.summary.exists()
+    changed = describe_changed_code(config.code, folder.path.name)
+    trains = config.overwrite or not folder.summary.exists()
     if changed and trains:
         changed = changed.replace("was trained", "was started")
         raise ConfigError(

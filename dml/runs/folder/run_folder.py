@@ -10,12 +10,11 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from dml.config.check import check
-from dml.config.identity import digest
-from dml.config.options import set_option
+from dml.config.options import with_options
 from dml.config.presets import check_values
 from dml.config.schema import Config
 from dml.config.trust import check_content
@@ -68,17 +67,17 @@ class RunFolder:
         self.best = self.path / "best.yaml"
 
     @classmethod
-    def of(cls, cfg: DictConfig, config: Config) -> RunFolder:
-        """Returns the folder of a config, which is the same for the same command.
+    def of(cls, config: Config) -> RunFolder:
+        """Returns the folder of a config, which is the same for the same command."""
+        return cls.named(config, config.digest)
 
-        Args:
-            cfg: as composed by Hydra.
-            config: the same, checked.
-        """
+    @classmethod
+    def named(cls, config: Any, digest: str) -> RunFolder:
+        """Returns the folder of a config that is not checked yet, with its digest."""
         parts = (config.data.name, config.protocol.name, config.loss["name"])
         names = "-".join([*parts, config.method["name"], config.backbone["name"]])
         home = Path(config.outputs) / config.experiment.id / names
-        return cls(home / f"seed{config.seed}-{digest(cfg)}")
+        return cls(home / f"seed{config.seed}-{digest}")
 
     def pictures(self) -> list[Path]:
         """Returns the existing figures."""
@@ -98,12 +97,12 @@ class RunFolder:
         """Returns the summary of a finished run; None if it is not finished."""
         return read_json(self.summary)
 
-    def write_config(self, cfg: DictConfig, overrides: Sequence[str] | None = None) -> None:
+    def write_config(self, config: Config, overrides: Sequence[str] | None = None) -> None:
         """Writes the resolved config without secrets, and the command that continues the run.
 
         With the words of the command line; None: the command stays as it is.
         """
-        plain = mask_options(OmegaConf.to_container(cfg, resolve=True))
+        plain = mask_options(config.plain)
         write_text(self.config, OmegaConf.to_yaml(plain))
         if overrides is None:
             return
@@ -171,30 +170,30 @@ def load_config(
     Args:
         run_folder: a run folder.
         data_root: the place of the images; None: where they were during training.
-        trust: see `load_cfg`.
+        trust: see `load_options`.
 
     Raises:
         ConfigError: the config is absent or damaged, or names what needs `trust`.
     """
-    cfg = load_cfg(run_folder, trust)
-    cfg["device"] = "auto"
+    options = load_options(run_folder, trust)
+    options["device"] = "auto"
     if data_root is not None:
-        cfg["data"]["root"] = data_root
-        if "root" in cfg["data"]["reader"]:
-            cfg["data"]["reader"]["root"] = data_root
+        options["data"]["root"] = data_root
+        if "root" in options["data"]["reader"]:
+            options["data"]["reader"]["root"] = data_root
     best = RunFolder(run_folder).best
-    if cfg.get("search") and best.exists():
-        _set_best(cfg, best, trust)
-    return check(cfg, Config)
+    if options.get("search") and best.exists():
+        options = _with_best(options, best, trust)
+    return check(options)
 
 
-def load_cfg(
+def load_options(
     run_folder: str | Path,
     trust: bool = False,
     trains: bool = False,
     words: Sequence[str] = (),
-) -> DictConfig:
-    """Returns the config of a run as it is stored; see `load_config`.
+) -> dict[str, Any]:
+    """Returns the options of a run as they are stored; see `load_config`.
 
     Args:
         run_folder: a run folder.
@@ -207,35 +206,30 @@ def load_cfg(
     """
     recover_folder(Path(run_folder))  # of an export that was killed
     path = RunFolder(run_folder).config
-    cfg = _read_yaml(path, StoredRun(path.parent).parse)
+    options = _read_yaml(path, StoredRun(path.parent).parse)
     typed = {word.partition("=")[0] for word in words}
-    check_content(_plain(cfg), path, trust, trains, typed)
-    cfg["overwrite"] = False  # it applied to the earlier run only
-    return cfg
+    check_content(options, path, trust, trains, typed)
+    options["overwrite"] = False  # it applied to the earlier run only
+    return options
 
 
-def _set_best(cfg: DictConfig, best: Path, trust: bool) -> None:
-    """Sets the values of `best.yaml`."""
-    values = {str(option): value for option, value in _plain(_read_yaml(best)).items()}
+def _with_best(options: dict[str, Any], best: Path, trust: bool) -> dict[str, Any]:
+    """Returns options with the values of `best.yaml`."""
+    values = {str(option): value for option, value in _read_yaml(best).items()}
     check_values(values, best, trust)
     try:
-        for option, value in values.items():
-            set_option(cfg, option, value)
+        return with_options(options, values)
     except OmegaConfBaseException as error:
         raise ConfigError([f"run: {best} cannot be read: {first_line(error)}"]) from error
 
 
-def _plain(cfg: DictConfig) -> dict[str, Any]:
-    plain: Any = OmegaConf.to_container(cfg)
-    return plain
-
-
-def _read_yaml(path: Path, parse: Callable[[dict[str, Any]], object] = dict) -> DictConfig:
+def _read_yaml(path: Path, parse: Callable[[dict[str, Any]], object] = dict) -> dict[str, Any]:
     if not path.exists():
         hint = f"{shell_command('runs')} lists run folders"
         raise ConfigError([f"run: {path.parent} is not a run folder; {hint}"])
     try:
         parse(content := read_config(path))
-        return OmegaConf.create(content)
+        plain: Any = OmegaConf.to_container(OmegaConf.create(content))
+        return plain
     except (ValueError, OmegaConfBaseException) as error:
         raise ConfigError([f"run: {path} cannot be read: {first_line(error)}"]) from error

@@ -8,10 +8,10 @@ import warnings
 
 import numpy as np
 import torch
-from omegaconf import OmegaConf
 from optuna import TrialPruned
 from optuna.trial import FrozenTrial, TrialState
 
+from dml.config.options import get_option
 from dml.config.search_space import merge_spaces
 from dml.core.errors import RunStopped, UserError, first_line, refuse_exits
 from dml.core.fault_injection import fault_point
@@ -58,7 +58,8 @@ def _search(context: RunContext, stop: Stop, folder: RunFolder, tracker: Tracker
     space = create_distributions(merge_spaces(config.space, config.search.sampler == "grid"))
     study = Study(folder, config.search, space, config.seed)
     if config.search.try_defaults:
-        study.first = clip({name: OmegaConf.select(context.cfg, name) for name in space}, space)
+        options = config.plain
+        study.first = clip({name: get_option(options, name) for name in space}, space)
     while study.has_open_trials():
         with show_task(_place(study, context).describe()):
             trial = study.claim_trial()

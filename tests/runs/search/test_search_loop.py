@@ -14,7 +14,6 @@ from optuna.storages.journal import JournalFileBackend
 from dml.config.check import check
 from dml.config.options import format_value
 from dml.config.presets import extract_params
-from dml.config.schema import Config
 from dml.core.errors import UserError
 from dml.runs import experiment
 from dml.runs.folder.run_folder import RunFolder
@@ -44,7 +43,7 @@ def prepared(composed, tmp_path, glyphs_root):
     def prepare(*overrides, name="outputs"):
         places = (f"outputs={tmp_path / name}", f"data.root={glyphs_root}")
         cfg = composed(*SMALL, *SEARCH, *places, *overrides)
-        return cfg, RunFolder.of(cfg, check(cfg, Config))
+        return cfg, RunFolder.of(check(cfg))
 
     return prepare
 
