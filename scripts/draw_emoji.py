@@ -23,6 +23,7 @@ from torch import nn
 
 from dml.cli.error_lines import report_errors
 from dml.cli.parser import make_parser
+from dml.core.errors import UserError
 from dml.core.plain_text import print_plain
 from dml.data.image_index import Subset
 from dml.data.protocol import Split
@@ -44,15 +45,16 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("run", type=Path, help="folder of a finished run")
     parser.add_argument("--out", type=Path, default=PICTURE)
     parser.add_argument("--overwrite", action="store_true", help="replace any PNG")
+    parser.add_argument("--trust", action="store_true", help="the run may name any class")
     options = parser.parse_args(argv)
     if options.out != PICTURE:  # that of this repository
         check_picture(options.out, "--out", options.overwrite)
-    draw_emoji_neighbors(options.run, options.out)
+    draw_emoji_neighbors(options.run, options.out, options.trust)
     print_plain(f"written  {options.out}\ncredit   {CREDIT}")
     return 0
 
 
-def draw_emoji_neighbors(folder: Path, out: Path) -> None:
+def draw_emoji_neighbors(folder: Path, out: Path, trust: bool = False) -> None:
     """Draws queries of unseen classes with their neighbors before and after training.
 
     Queries and gallery are the test drawings of `PICTURE_SETS`. `CREDIT` belongs below the picture.
@@ -60,9 +62,15 @@ def draw_emoji_neighbors(folder: Path, out: Path) -> None:
     Args:
         folder: finished run with `data=emoji`; its first model is used.
         out: PNG to write.
+        trust: see `dml.load`.
+
+    Raises:
+        UserError: the run is of other data, or has no model.
     """
-    config = load_config(folder)
-    context = RunContext(load_cfg(folder), config)
+    config = load_config(folder, trust=trust)
+    if config.data.name != "emoji":
+        raise UserError(f"run: {folder} is of data={config.data.name}; give one of data=emoji")
+    context = RunContext(load_cfg(folder, trust), config)
     first = context.jobs[0]
     split = Split(_shown(first.test.query))
     job = JobRun(context, replace(first, test=split), RunFolder(folder).job(first.name))

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dml.cli.error_lines import report_errors
-from dml.cli.parser import PlainParser
+from dml.cli.parser import PlainParser, positive
 from dml.core.csv_cells import write_csv
 from dml.core.errors import ConfigError
 from dml.core.option_values import MAX_IMAGE_PIXELS
@@ -29,11 +29,9 @@ def embed(argv: Sequence[str] | None = None) -> int:
     add("images", help="folder, CSV file path[,label], text file of paths, image, or data=cub")
     add("output", help="<file>.npz or .parquet: embeddings, paths, labels and made_by")
     add("--features", action="store_true", help="pooled features of the backbone")
-    add(
-        "--views", type=_positive, default=0, metavar="N", help="also embed N augmentations of each"
-    )
+    add("--views", type=positive, default=0, metavar="N", help="also embed N augmentations of each")
     add("--float16", dest="dtype", action="store_const", const="float16", default="float32")
-    add("--batch-size", type=_positive, help="default: by device and size of the images")
+    add("--batch-size", type=positive, help="default: by device and size of the images")
     _add_overwrite(parser, "of the same network and images")
     add("options", nargs="*", help="backbone.input_size=64 (timm), data.max_pixels=400000000 …")
     _add_model(parser)
@@ -62,7 +60,7 @@ def search(argv: Sequence[str] | None = None) -> int:
     add("--index", action="store_true", help="of faiss, saved beside the file, not exact")
     add("--picture", metavar="<file>.png", help="draw queries and neighbors")
     most = f"largest height x width of an image (default: {MAX_IMAGE_PIXELS:,})"
-    add("--max-pixels", type=_positive, default=MAX_IMAGE_PIXELS, metavar="N", help=most)
+    add("--max-pixels", type=positive, default=MAX_IMAGE_PIXELS, metavar="N", help=most)
     _add_trust(parser, "the network that made the file")
     add("--csv", action="store_true", help="print CSV")
     _add_overwrite(parser, "of a search in the same file")
@@ -141,9 +139,3 @@ def _refuse_empty(options: Mapping[str, Any]) -> None:
         texts = value if isinstance(value, list) else [value]
         if "" in texts:
             raise ConfigError([f"{name}: is empty; give it a name"])
-
-
-def _positive(text: str) -> int:
-    if not (text.isascii() and text.isdecimal()) or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
-    return int(text)

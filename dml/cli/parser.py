@@ -25,6 +25,18 @@ def make_parser(text: str | None, program: str | None = None) -> PlainParser:
     return PlainParser(program, description=text, formatter_class=form)
 
 
+def positive(text: str) -> int:
+    """Returns a whole number above 0, as a type of a parser's option."""
+    if not (text.isascii() and text.isdecimal()) or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
+    return int(text)
+
+
+def not_negative(text: str) -> int:
+    """Returns a whole number, also 0, as a type of a parser's option."""
+    return 0 if text == "0" else positive(text)
+
+
 def rarely_collect_garbage() -> None:
     """Makes garbage collection rare, and leaves it out at the end of the process.
 

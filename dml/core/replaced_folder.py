@@ -59,6 +59,7 @@ def replace_folder(target: Path, names: Collection[str]) -> Iterator[Path]:
 
 def recover_folder(target: Path) -> None:
     """Puts a folder back which a killed process had renamed to make way for a new one."""
+    target = Path(os.path.abspath(target))  # `.` has no name
     old = _old(target)
     if not os.path.lexists(target) and _is_marked(old):
         with suppress(OSError):
@@ -67,7 +68,7 @@ def recover_folder(target: Path) -> None:
 
 
 def _old(target: Path) -> Path:
-    return target.with_name(f".{target.name}{OLD}")
+    return target.parent / f".{target.name}{OLD}"
 
 
 def _is_marked(folder: Path) -> bool:

@@ -25,7 +25,7 @@ from typing import Any
 
 import torch
 
-from dml.cli.parser import make_parser
+from dml.cli.parser import make_parser, not_negative, positive
 from dml.core.atomic_io import replace_file
 from dml.losses import MeanFieldContrastiveLoss
 from dml.methods.plain import Plain
@@ -137,11 +137,11 @@ def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = make_parser(__doc__, "benchmark.py checkpoints")
     parser.add_argument("--network", choices=["bn_inception", "resnet50", "small_cnn"])
     parser.set_defaults(network="resnet50")
-    parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--size", type=int, default=224, help="side of the images")
-    parser.add_argument("--steps", type=int, default=183, help="default: an epoch of CUB")
-    parser.add_argument("--step-ms", type=int, help="a step is a pause of so long")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--batch", type=positive, default=32)
+    parser.add_argument("--size", type=positive, default=224, help="side of the images")
+    parser.add_argument("--steps", type=positive, default=183, help="default: an epoch of CUB")
+    parser.add_argument("--step-ms", type=not_negative, help="a step is a pause of so long")
+    parser.add_argument("--rounds", type=positive, default=5)
     parser.add_argument("--folder", help="on the disk to measure; default: that of temporary files")
     parser.add_argument("--device", choices=DEVICES, default="cpu")
     return parser.parse_args(argv)

@@ -24,7 +24,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms as v1
 
-from dml.cli.parser import make_parser
+from dml.cli.parser import make_parser, not_negative, positive
 from dml.data.cache import open_image_source
 from dml.data.image_index import ImageIndex, Subset
 from dml.data.loaders import LoaderOptions, eval_batches, train_batches
@@ -43,13 +43,17 @@ def main(argv: list[str] | None = None) -> None:
     parser = make_parser(__doc__, "benchmark.py input")
     parser.add_argument(
         "--images",
-        type=int,
+        type=positive,
         default=512,
         help=f"JPEG files of 500x375, {BATCH} or more",
     )
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=5, help="each loader once a round; medians")
+    parser.add_argument("--workers", type=not_negative, default=2)
+    parser.add_argument(
+        "--rounds", type=positive, default=5, help="each loader once a round; medians"
+    )
     options = parser.parse_args(argv)
+    if options.images < BATCH:
+        parser.error(f"--images: {options.images} is fewer than a batch of {BATCH}")
     with tempfile.TemporaryDirectory() as folder:
         view = write_photos(Path(folder), options.images)
         size = sum(file.stat().st_size for file in view.index.images) / len(view) / 1e3

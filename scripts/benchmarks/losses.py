@@ -17,7 +17,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from dml.cli.parser import make_parser
+from dml.cli.parser import make_parser, positive
 from dml.losses import (
     C1Loss,
     C2Loss,
@@ -183,7 +183,7 @@ def main(argv: list[str]) -> None:
     """Measures the chosen cases and prints a line for each implementation."""
     parser = make_parser(__doc__, "benchmark.py losses")
     parser.add_argument("--cases", nargs="+", choices=CASES, default=[*CASES], metavar="case")
-    parser.add_argument("--rounds", type=int, default=7, help="timed rounds (default 7)")
+    parser.add_argument("--rounds", type=positive, default=7, help="timed rounds (default 7)")
     parser.add_argument("--device", choices=DEVICES, default="cpu")
     options = parser.parse_args(argv)
 

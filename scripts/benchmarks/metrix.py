@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dml.cli.parser import make_parser
+from dml.cli.parser import make_parser, positive
 from dml.methods.metrix import Metrix
 from dml.methods.metrix.mixed_pooling import mix
 from dml.methods.metrix.mixing_pairs import MixingPairs
@@ -122,10 +122,12 @@ def peak_memory(setting: Setting, kind: str) -> float:
 def main(argv: list[str]) -> None:
     """Measures and prints a line for each form."""
     parser = make_parser(__doc__, "benchmark.py metrix")
-    parser.add_argument("--classes", type=int, default=20, help="of 5 images each (default 20)")
+    parser.add_argument(
+        "--classes", type=positive, default=20, help="of 5 images each (default 20)"
+    )
     parser.add_argument("--pooling", choices=["avg", "max", "avg+max"], default="avg+max")
     parser.add_argument("--network", action="store_true", help="start from images, with ResNet-50")
-    parser.add_argument("--rounds", type=int, default=5, help="timed rounds (default 5)")
+    parser.add_argument("--rounds", type=positive, default=5, help="timed rounds (default 5)")
     parser.add_argument("--device", choices=DEVICES, default="cpu")
     options = parser.parse_args(argv)
     setting = Setting(options.classes, options.pooling, options.network, options.device)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from dml.cli.parser import make_parser
+from dml.cli.parser import make_parser, positive
 from dml.retrieval import retrieval_metrics
 
 from ._measure import added_peak, in_fresh_process, in_turns, seconds
@@ -171,7 +171,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Runs the suite from the command line."""
     parser = make_parser(__doc__, "benchmark.py retrieval")
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=["cub", "inshop", "sop"])
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=positive, default=5)
     parser.add_argument("--backends", nargs="+", choices=BACKENDS, default=["auto"])
     parser.add_argument("--exact", action="store_true", help="compare with a float64 ranking too")
     options = parser.parse_args(argv)

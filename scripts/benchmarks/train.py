@@ -29,8 +29,8 @@ from statistics import median
 
 import torch
 
-from dml.cli.parser import make_parser
-from dml.core.errors import first_line
+from dml.cli.parser import make_parser, not_negative, positive
+from dml.core.errors import first_line, nearest
 from dml.core.plain_text import print_plain
 from dml.training.device import peak_memory_mb
 
@@ -161,17 +161,31 @@ def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = make_parser(__doc__, "benchmark.py train")
     add = parser.add_argument
     add("--network", nargs="+", choices=BATCHES, default=["bn_inception", "resnet50", "vit_base"])
-    add("--batch", nargs="+", type=int, help="images of a step (default: by network, 32 to 128)")
-    add("--size", type=int, default=224, help="side of the crops (default 224)")
-    add("--images", type=int, default=512, help="JPEG files (default 512)")
-    add("--steps", type=int, default=20, help="in a round (default 20)")
-    add("--rounds", type=int, default=5)
+    add(
+        "--batch",
+        nargs="+",
+        type=positive,
+        help="images of a step (default: by network, 32 to 128)",
+    )
+    add("--size", type=positive, default=224, help="side of the crops (default 224)")
+    add("--images", type=positive, default=512, help="JPEG files (default 512)")
+    add("--steps", type=positive, default=20, help="in a round (default 20)")
+    add("--rounds", type=positive, default=5)
     add("--device", choices=DEVICES, default="cpu")
-    add("--workers", type=int, default=min(4, CPUS), help="loaders of the plain loop")
-    add("--most-workers", type=int, default=min(16, CPUS), help="loaders of the last row")
+    add("--workers", type=not_negative, default=min(4, CPUS), help="loaders of the plain loop")
+    add("--most-workers", type=not_negative, default=min(16, CPUS), help="loaders of the last row")
     add("--only", nargs="+", help="rows beside the plain loop, such as ours '+ bf16'")
     add("--count", action="store_true", help="count the operations of a step; measure nothing")
     options = parser.parse_args(argv)
+    rows = ladder(options.device, options.workers, options.most_workers)
+    names = [variant.name for variant in rows]
+    for name in options.only or ():
+        if name not in names:
+            hint = nearest(name, names) or f"; one of {', '.join(names)}"
+            parser.error(f"--only: no row '{name}'{hint}")
+    largest = max(options.batch or [BATCHES[network] for network in options.network])
+    if options.images < largest:
+        parser.error(f"--images: {options.images} is fewer than a batch of {largest}")
     # A loader keeps two batches ready for each of its workers.
     options.drained = 2 * options.most_workers if options.device == "cuda" else 1
     return options
