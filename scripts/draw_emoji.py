@@ -44,16 +44,17 @@ def main(argv: list[str] | None = None) -> int:
     parser = Parser(__doc__)
     parser.add_argument("run", type=parse_path, help="folder of a finished run")
     parser.add_argument("--out", type=parse_path, default=PICTURE)
+    parser.add_argument("--trust", action="store_true", help="the run may name any class")
     parser.add_argument("--overwrite", action="store_true", help="replace any PNG")
     options = parser.parse(argv)
     if options.out != PICTURE:  # that of this repository
         check_picture(options.out, "--out", options.overwrite)
-    draw_emoji_neighbors(options.run, options.out)
+    draw_emoji_neighbors(options.run, options.out, options.trust)
     print_plain(f"written  {options.out}\ncredit   {CREDIT}")
     return 0
 
 
-def draw_emoji_neighbors(folder: Path, out: Path) -> None:
+def draw_emoji_neighbors(folder: Path, out: Path, trust: bool = False) -> None:
     """Draws queries of unseen classes with their neighbors before and after training.
 
     Queries and gallery are the test drawings of `PICTURE_SETS`. `CREDIT` belongs below the picture.
@@ -65,7 +66,7 @@ def draw_emoji_neighbors(folder: Path, out: Path) -> None:
     Raises:
         UserError: the run is of another dataset, or has none of the drawings.
     """
-    config = load_config(folder)
+    config = load_config(folder, trust=trust)
     if config.data.name != "emoji":
         raise UserError(f"run: {folder} has data={config.data.name}; give a run with data=emoji")
     context = RunContext(config)

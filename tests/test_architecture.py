@@ -58,3 +58,11 @@ def test_all_commands_use_the_parser_that_shows_control_characters():
     assert not [
         path for path in files if path != parser and "argparse.ArgumentParser(" in path.read_text()
     ]
+
+
+def test_hydras_config_stays_in_config_and_the_commands():
+    """Elsewhere a run has a typed config (`dml.config.check.check`)."""
+    outside = [
+        path for path in ROOT.glob("dml/*/**/*.py") if path.parts[-2] not in ("config", "cli")
+    ]
+    assert not [path for path in outside if "DictConfig" in path.read_text(encoding="utf-8")]

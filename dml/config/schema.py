@@ -145,7 +145,7 @@ class Node(BaseModel):
     Strict: numbers, booleans and texts are not converted into each other.
     """
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class DataConfig(Node):

@@ -69,7 +69,7 @@ def recover_folder(target: Path) -> None:
 
 
 def _old(target: Path) -> Path:
-    return target.with_name(f".{target.name}{OLD}")
+    return target.parent / f".{target.name}{OLD}"
 
 
 def _is_marked(folder: Path) -> bool:

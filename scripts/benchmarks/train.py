@@ -185,6 +185,9 @@ def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     names = [one.name for one in ladder(options.device, options.workers, options.most_workers)]
     if unknown := {*(options.only or ())} - {*names}:
         parser.error(f"--only: no row {', '.join(sorted(unknown))}; one of {', '.join(names)}")
+    largest = max(options.batch or [BATCHES[network] for network in options.network])
+    if options.images < largest:
+        parser.error(f"--images: {options.images} is fewer than a batch of {largest}")
     # A loader keeps two batches ready for each of its workers.
     options.drained = 2 * options.most_workers if options.device == "cuda" else 1
     return options

@@ -50,7 +50,8 @@ def commands(code: str) -> Iterator[list[str]]:
         if words[0] in SETUP:
             continue
         if words[0] == "python":
-            assert (ROOT / words[1]).is_file(), line  # a script, which has tests of its own
+            module = words[2].replace(".", "/") + ".py" if words[1] == "-m" else words[1]
+            assert (ROOT / module).is_file(), line  # a script, which has tests of its own
             continue
         assert words[0] == "dml", line
         yield words[1:]

@@ -8,7 +8,7 @@ from PIL import Image
 from torch import nn
 
 import dml
-from dml.core.errors import UserError
+from dml.core.errors import ConfigError, UserError
 from dml.models.backbones import Backbone, InputSpec
 from dml.retrieval import retrieval_metrics
 from dml.runs.build import Builder
@@ -175,3 +175,18 @@ def test_the_size_of_images_that_are_gone(run_tiny, tmp_path, monkeypatch):
     monkeypatch.setattr(Builder, "index", gone)
     with pytest.warns(UserWarning, match=r"cannot be read.*traced for 64x64 pixels"):
         export_onnx(folder)
+
+
+def test_the_current_folder_is_a_run_folder(run_tiny, tmp_path, monkeypatch):
+    """Whatever its name is where the user stands: `.` has none."""
+    _, folder = run_tiny("protocol.epochs=0")
+    monkeypatch.chdir(folder)
+    for name in (".", "./", f"../{folder.name}", "checkpoints/..", str(folder)):
+        dml.load(name)
+    dml.export(".", tmp_path / "net")
+    monkeypatch.chdir(tmp_path / "net")
+    dml.load(".")
+    for name in ("", "/", "..", "../.."):
+        monkeypatch.chdir(tmp_path)
+        with pytest.raises(ConfigError, match="is not a run folder"):
+            dml.load(name)

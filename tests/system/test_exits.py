@@ -99,7 +99,7 @@ def test_commands_end_in_one_line(folder, monkeypatch, capfd, place):
         printed = capfd.readouterr().err.splitlines()
         errors = [line for line in printed if line.startswith("error: ")]
         assert [LINE in line for line in errors] == [True], (name, printed)
-        assert not [line for line in printed if "Traceback" in line]
+        assert not [line for line in printed if "Traceback" in line], printed
 
 
 @pytest.mark.parametrize("place", PLACES)

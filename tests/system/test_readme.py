@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from dml.cli.program import COMMANDS
 from dml.config.check import check
 from dml.results.catalog import list_cells
 
@@ -29,9 +30,11 @@ def test_commands_of_the_table_are_valid(words, composed):
 
 
 def test_the_other_commands_exist():
-    commands = re.findall(r"`python ((?!train)\S+\.py)", README)
-    assert len(commands) >= 3
-    assert all((ROOT / name).is_file() for name in commands)
+    commands = re.findall(r"`dml (\w+)", README)
+    assert len(set(commands)) >= 5
+    assert set(commands) <= COMMANDS.keys()
+    scripts = re.findall(r"`python ((?!train)\S+\.py)", README)
+    assert all((ROOT / name).is_file() for name in scripts)
     targets = set(re.findall(r"^make (\w+)", README, re.M))
     assert targets >= {"install", "demo", "test"}
     assert all(f"\n{name}:" in (ROOT / "Makefile").read_text() for name in targets)

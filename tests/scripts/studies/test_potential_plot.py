@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from scripts.show_field import main
+from scripts.studies.show_field import main
 
 
 def test_the_field_is_drawn(tmp_path):
