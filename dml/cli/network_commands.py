@@ -13,7 +13,7 @@ from dml.cli.parser import PlainParser, positive
 from dml.core.csv_cells import write_csv
 from dml.core.errors import ConfigError
 from dml.core.option_values import MAX_IMAGE_PIXELS
-from dml.core.plain_text import print_plain, show_text
+from dml.core.plain_text import print_exact, print_plain
 
 NETWORK = "run folder, exported folder, or timm:<model>"
 
@@ -75,8 +75,10 @@ def search(argv: Sequence[str] | None = None) -> int:
         print_plain(f"picture     {options['picture']}", file=sys.stderr)
     if as_csv:
         text = write_csv(found)
-        # Programs get the paths as they are.
-        print(show_text(text) if sys.stdout.isatty() else text, end="")
+        if sys.stdout.isatty():
+            print_plain(text, end="")
+        else:
+            print_exact(text)
     else:
         shown = found.drop(columns="query_label").dropna(axis=1, how="all")
         print_plain(shown.to_string(index=False, float_format="%.4f"))

@@ -24,7 +24,8 @@ from dml.runs import console
 C0 = [*range(0x09), *range(0x0B, 0x20), 0x7F]
 C1 = range(0x80, 0xA0)
 DIRECTIONS = [0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A)]
-CONTROLS = "".join(map(chr, [*C0, *C1, *DIRECTIONS]))
+NO_UTF8 = [0xDC80, 0xDCFF, 0xDFFF, 0xD800, 0xD83D]  # no pair of two
+CONTROLS = "".join(map(chr, [*C0, *C1, *DIRECTIONS, *NO_UTF8]))
 TITLE = "\x1b]0;title of the window\x07"
 CURSOR = "\x1b[2J\x9b31m"
 
