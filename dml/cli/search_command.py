@@ -14,7 +14,7 @@ from dml.cli.shared_options import (
 )
 from dml.core.csv_cells import write_csv
 from dml.core.option_values import MAX_IMAGE_PIXELS
-from dml.core.plain_text import print_plain, show_text
+from dml.core.plain_text import print_exact, print_plain
 
 DESCRIPTION = """\
 Finds the nearest neighbors of images in a file of embeddings.
@@ -53,8 +53,10 @@ def main(words: Sequence[str]) -> int:
         print_plain(f"picture     {options['picture']}", file=sys.stderr)
     if as_csv:
         text = write_csv(neighbors)
-        # Programs get the paths as they are.
-        print(show_text(text) if sys.stdout.isatty() else text, end="")
+        if sys.stdout.isatty():
+            print_plain(text, end="")
+        else:
+            print_exact(text)  # programs get the paths as they are
     else:
         shown = neighbors.drop(columns="query_label").dropna(axis=1, how="all")
         print_plain(shown.to_string(index=False, float_format="%.4f"))

@@ -1,7 +1,7 @@
 """YAML files of others: plain values only, whatever the file holds.
 
-A few aliases can stand for gigabytes, libyaml crashes at thousands of levels, a named pipe never
-ends, and `${oc.env:…}` reads the environment of this machine.
+A few aliases can stand for gigabytes, a number of 4 MB takes hours, libyaml crashes at thousands of
+levels, a named pipe never ends, and `${oc.env:…}` reads the environment of this machine.
 """
 
 from __future__ import annotations
@@ -14,16 +14,35 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]
 
 from dml.config.identity import refuse_interpolation
+from dml.core.errors import first_line
 from dml.core.regular_files import is_shell_pipe, read_regular
 
 MOST_BYTES = 4_000_000  # a config has ten thousand
 MOST_LEVELS = 30
+MOST_DIGITS = 400  # of a number; a float has 17
 TIMESTAMP, FLOAT = "tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:float"
+INT = "tag:yaml.org,2002:int"
 PLAIN = str | int | float | bool | None
 
 
 class _Loader(yaml.CSafeLoader):
-    """Reads numbers and dates as OmegaConf does: `1e-5` is a number, `2024-01-01` a text."""
+    """Reads numbers and dates as OmegaConf does: `1e-5` is a number, `2024-01-01` a text.
+
+    Numbers in base 60 (`1:30`) are refused: their digits take quadratic time.
+    """
+
+    def construct_number(self, node: yaml.ScalarNode) -> int | float:
+        """Returns a number.
+
+        Raises:
+            ValueError: it is in base 60, or too long.
+        """
+        if ":" in node.value or len(node.value) > MOST_DIGITS:
+            line = node.start_mark.line + 1
+            raise ValueError(f"line {line}: '{node.value[:20]}' is not read as a number; quote it")
+        if node.tag == INT:
+            return int(self.construct_yaml_int(node))
+        return float(self.construct_yaml_float(node))
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -31,8 +50,12 @@ _Loader.yaml_implicit_resolvers = {
     for first, rules in yaml.CSafeLoader.yaml_implicit_resolvers.items()
 }
 _Loader.add_implicit_resolver(
-    FLOAT, re.compile(r"[-+]?(\d[\d_]*\.?[\d_]*|\.[\d_]+)[eE][-+]?\d+\Z"), list("-+.0123456789")
+    FLOAT,
+    re.compile(r"[-+]?(\d[\d_]*(\.[\d_]*)?|\.[\d_]+)[eE][-+]?\d+\Z"),
+    list("-+.0123456789"),
 )
+_Loader.add_constructor(INT, _Loader.construct_number)
+_Loader.add_constructor(FLOAT, _Loader.construct_number)
 
 
 def read_plain_yaml(path: Path, typed: bool = False) -> dict[str, Any]:
@@ -76,7 +99,10 @@ def _parse(text: bytes) -> Any:
         level -= isinstance(event, yaml.CollectionEndEvent)
         if isinstance(event, yaml.AliasEvent) or level > MOST_LEVELS:
             raise ValueError(f"line {event.start_mark.line + 1} has no plain value")
-    return yaml.load(text, _Loader)
+    try:
+        return yaml.load(text, _Loader)
+    except (IndexError, KeyError, AttributeError, ArithmeticError) as error:  # such as !!bool x
+        raise ValueError(f"a value is not of its tag: {first_line(error)}") from error
 
 
 def _walk(value: Any, name: str) -> Iterator[tuple[str, Any]]:

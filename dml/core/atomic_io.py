@@ -14,6 +14,7 @@ from uuid import uuid4
 from dml.core.errors import UserError
 from dml.core.fault_injection import fault_point
 from dml.core.locks import check_held
+from dml.core.plain_text import encode
 from dml.core.regular_files import read_regular_text
 
 
@@ -63,9 +64,8 @@ def output_folder(path: Path) -> Path:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Writes `text` to `path`, atomically."""
-    with replace_file(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    """Writes `text` to `path` in UTF-8 (`dml.core.plain_text.encode`), atomically."""
+    write_bytes(path, encode(text))
 
 
 def write_bytes(path: str | Path, content: bytes) -> None:

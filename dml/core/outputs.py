@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dml.core.errors import UserError
-from dml.core.regular_files import open_regular
+from dml.core.regular_files import check_possible, open_regular
 
 SOFTWARE = "dml"  # in the chunk `Software` of our pictures
 PNG_START = b"\x89PNG\r\n\x1a\n"
@@ -47,8 +47,10 @@ def check_output(
 
     Raises:
         UserError: another suffix; a folder, pipe or device; a file of others.
+        OSError: no file can have such a name.
     """
     path = Path(path)
+    check_possible(path)
     if suffixes and path.suffix.lower() not in suffixes:
         names = " or ".join(suffixes)
         raise UserError(f"{option}: {str(path)!r} must be a file that ends in {names}")

@@ -12,8 +12,11 @@ from html import escape
 from typing import TextIO
 
 # C0 without tab and newline, DEL, C1; marks, embeddings, overrides and isolates of the direction;
-# separators of lines and paragraphs.
-_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+# separators of lines and paragraphs; bytes that are no UTF-8 (in names of files), which no stream
+# takes.
+_CONTROLS = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 _MARKDOWN = re.compile(r"[\\\[\]!`]")
 _ADDRESS = re.compile(r"(?<=www)\.|:(?=//)", re.IGNORECASE)
 
@@ -29,6 +32,21 @@ def show_text(text: str) -> str:
 def show_line(text: str) -> str:
     r"""Returns a text as one line: newlines and tabs are shown as `\n` and `\t` too."""
     return show_text(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def encode(text: str) -> bytes:
+    r"""Returns a text in UTF-8; of names of files, bytes that are no UTF-8 are shown: `\udcff`."""
+    return text.encode("utf-8", "backslashreplace")
+
+
+def print_exact(text: str) -> None:
+    """Prints a text for a program, in which names of files have their own bytes where possible."""
+    try:
+        content = text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        content = encode(text)
+    sys.stdout.flush()
+    sys.stdout.buffer.write(content)
 
 
 def print_plain(

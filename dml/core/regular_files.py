@@ -36,13 +36,28 @@ class NotRegularFile(OSError):
         return OSError, (self.errno, self.strerror, self.filename)  # in another process
 
 
+def check_possible(path: str | Path) -> None:
+    """Checks that a file can have such a name, whether there is one or not.
+
+    Raises:
+        OSError: it holds a null character, or half a character of UTF-16.
+    """
+    try:
+        possible = b"\0" not in os.fsencode(path)
+    except ValueError:
+        possible = False
+    if not possible:
+        raise OSError(errno.EINVAL, "no file can have such a name", str(path))
+
+
 def check_regular(path: str | Path) -> None:
     """Checks that a path is a regular file, or a link to one.
 
     Raises:
         NotRegularFile: it is something else.
-        OSError: there is no such file.
+        OSError: there is no such file, or no file can have such a name.
     """
+    check_possible(path)
     mode = os.stat(path).st_mode
     if not stat.S_ISREG(mode):
         raise NotRegularFile(path, mode)

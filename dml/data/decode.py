@@ -19,6 +19,7 @@ from torch import Tensor
 
 from dml.core.errors import UserError, first_line
 from dml.core.option_values import MAX_IMAGE_PIXELS
+from dml.core.plain_text import show_line
 from dml.core.regular_files import open_regular
 from dml.data.image_index import split_box
 
@@ -96,7 +97,8 @@ def decode_image(
         with open_regular(image) as opened:
             data = np.fromfile(opened, dtype=np.uint8)
     except OSError as error:
-        raise UserError(f"data: cannot read {image}: {error.strerror}") from error
+        name = show_line(str(image))
+        raise UserError(f"data: cannot read {name}: {error.strerror}") from error
     if data[:3].tobytes() == JPEG and _decode_jpeg is not None:
         try:
             return Decoded(_decode_jpeg(torch.from_numpy(data), apply_orientation), False)
@@ -128,8 +130,9 @@ def check_pixels(file: Path, max_pixels: int) -> None:
 
 def _too_large(file: Path, reason: str, max_pixels: int) -> UserError:
     return UserError(
-        f"data: cannot decode {file}: {reason}; images have at most {max_pixels:,} pixels: make it "
-        f"smaller, or raise data.max_pixels (dml search: --max-pixels)"
+        f"data: cannot decode {show_line(str(file))}: {reason}; images have at most "
+        f"{max_pixels:,} pixels: make it smaller, or raise data.max_pixels (dml search: "
+        f"--max-pixels)"
     )
 
 
@@ -201,7 +204,7 @@ def _decode_with_pillow(
             image, transparent = compose(_to_eight_bits(upright), background)
             array = np.array(image)  # np.array: a writable copy
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise UserError(f"data: cannot decode {path}: {error}") from error
+        raise UserError(f"data: cannot decode {show_line(str(path))}: {error}") from error
     return Decoded(torch.from_numpy(array).permute(2, 0, 1), transparent)
 
 

@@ -18,6 +18,7 @@ import pandas as pd
 
 from dml.core.class_labels import check_names
 from dml.core.errors import UserError, first_line
+from dml.core.plain_text import show_line
 from dml.core.regular_files import is_shell_pipe, read_regular_text
 from dml.data.folder_names import (
     OTHER_FORMATS,
@@ -74,9 +75,10 @@ def read_folder(root: str | Path, split_seed: int | None = None) -> ImageIndex:
     table = _read_folders(root) if root.is_dir() else _read_csv(root)
     files = table["path"].tolist()
     if missing := find_missing(files):
+        first = show_line(str(missing[0]))
         _refuse(
             root,
-            f"{len(missing)} of {len(files)} images do not exist, first {missing[0]}"
+            f"{len(missing)} of {len(files)} images do not exist, first {first}"
             + ("" if root.is_dir() else "; paths are relative to the folder of the CSV file"),
         )
     index = index_table(root, table, split_seed)
@@ -182,7 +184,8 @@ def list_images(
     if not files:
         raise UserError(f"images: none in {source}; their names end in {' '.join(SUFFIXES)}")
     if missing := find_missing(files):
-        raise UserError(f"images: {len(missing)} of {len(files)} do not exist, first {missing[0]}")
+        first = show_line(str(missing[0]))
+        raise UserError(f"images: {len(missing)} of {len(files)} do not exist, first {first}")
     return files, dict(zip(map(str, files), labels, strict=False))
 
 

@@ -30,7 +30,7 @@ from dml.core.outputs import (
     text_mark,
 )
 from dml.core.plain_console import PlainConsole
-from dml.core.plain_text import markdown_text, show_text
+from dml.core.plain_text import encode, markdown_text, show_text
 from dml.core.progress import format_epoch, show_progress
 from dml.core.regular_files import open_regular
 from dml.results import catalog
@@ -148,7 +148,7 @@ def _list_tables(texts: Sequence[str], paths: Sequence[Path]) -> str:
 
     Those that the tables replace are listed too: a killed process may leave them beside the page.
     """
-    digests = [hashlib.sha256(text.encode()).hexdigest() for text in texts]
+    digests = [hashlib.sha256(encode(text)).hexdigest() for text in texts]
     digests += [_digest(path) for path in paths if path.exists()]
     return f"<!-- tables: {' '.join(digests)} -->"
 

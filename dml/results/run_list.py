@@ -17,6 +17,7 @@ from rich.text import Text
 from dml.core.errors import UserError, describe_failure, nearest
 from dml.core.installation import shell_command
 from dml.core.metric_names import SAME, is_score, metric_label, tabled
+from dml.core.plain_text import encode
 from dml.core.progress import format_epoch
 from dml.core.statistics import welch
 from dml.results.frame import (
@@ -305,7 +306,11 @@ def summarize_sweep(folders: Iterable[Path], outputs: Path, width: int) -> list[
 def to_json(runs: pd.DataFrame) -> str:
     """Returns a list of objects: scores in percent, age in seconds, size in bytes."""
     plain = runs.drop(columns=["run", "configuration"])
-    return str(plain.to_json(orient="records", indent=2, force_ascii=False))
+    return str(plain.map(_in_utf8).to_json(orient="records", indent=2, force_ascii=False))
+
+
+def _in_utf8(value: Any) -> Any:
+    return encode(value).decode() if isinstance(value, str) else value
 
 
 def format_age(seconds: float) -> str:

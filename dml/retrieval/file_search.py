@@ -76,7 +76,7 @@ def search_file(
     except ValueError as error:
         raise UserError(f"embeddings: {path}: {error}") from error
     # A stable sort leaves all in their order, except for the query itself.
-    rows = numbers[found.indices]
+    rows = numbers[found.indices.numpy()]  # a tensor of one number would give a number
     order = np.argsort(rows == own[:, None], axis=1, kind="stable")[:, :k]
     rows = np.take_along_axis(rows, order, 1).ravel()
     distances = np.take_along_axis(found.distances.numpy(), order, 1).ravel()
@@ -107,8 +107,19 @@ def _find_row(query: str, stored: ImageEmbeddings) -> int:
             raise UserError(f"query: row {query} does not exist; the last one is {count - 1}")
         return int(query)
     alike = np.flatnonzero(np.char.endswith(stored.paths, Path(query).name))
-    place = os.path.realpath(query)
-    return next((int(row) for row in alike if os.path.realpath(stored.paths[row]) == place), -1)
+    place = _find_place(query)
+    for row in alike:
+        if place is not None and _find_place(stored.paths[row]) == place:
+            return int(row)
+    return -1
+
+
+def _find_place(path: str) -> str | None:
+    """Returns a path without links; None if no file can have such a name."""
+    try:
+        return os.path.realpath(path)
+    except ValueError:
+        return None
 
 
 def _find_candidates(path: Path, points: np.ndarray, queries: torch.Tensor, k: int) -> np.ndarray:

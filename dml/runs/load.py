@@ -30,7 +30,7 @@ from dml.core.atomic_io import replace_file, write_bytes, write_text
 from dml.core.errors import UserError, first_line
 from dml.core.fault_injection import fault_point
 from dml.core.metric_names import is_score, metric_label
-from dml.core.regular_files import read_regular_text
+from dml.core.regular_files import check_possible, read_regular_text
 from dml.core.replaced_folder import recover_folder, replace_folder
 from dml.data.decode import load_image
 from dml.data.image_dataset import ImageDataset
@@ -309,6 +309,7 @@ def write_export(
     """Writes an export; see `export`, and `export_onnx` for `onnx`."""
     check_model(run_folder, repeat, fold, WEIGHTS)
     run = RunFolder(run_folder)
+    check_possible(folder)
     target = Path(os.path.realpath(folder))
     recover_folder(target)
     check_target(target, run.path)

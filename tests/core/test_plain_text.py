@@ -25,6 +25,7 @@ C0 = [*range(0x09), *range(0x0B, 0x20), 0x7F]
 C1 = range(0x80, 0xA0)
 DIRECTIONS = [0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A)]
 CONTROLS = "".join(map(chr, [*C0, *C1, *DIRECTIONS]))
+NO_UTF8 = "\udc80\udcff\udfff\ud800\ud83d"  # no pair of two
 TITLE = "\x1b]0;title of the window\x07"
 CURSOR = "\x1b[2J\x9b31m"
 
@@ -131,6 +132,18 @@ def test_escapes_are_shown_and_other_texts_stay(sink, tmp_path):
 @pytest.mark.parametrize("sink", [to_parser_error, to_warning])
 def test_no_secret_reaches_a_sink(sink, tmp_path):
     assert "plantedsecret789" not in sink("tracking.api_key=plantedsecret789", tmp_path)
+
+
+@pytest.mark.parametrize("sink", [to_stdout, to_run_line, to_table, to_markdown])
+def test_bytes_that_are_no_utf8_are_shown(sink, tmp_path):
+    shown = sink(f"a{NO_UTF8}b", tmp_path)
+    assert "udc80" in shown
+    assert shown.encode("utf-8")  # as strict streams do
+
+
+def test_json_shows_bytes_that_are_no_utf8():
+    written = escape_json(json.dumps({"name": NO_UTF8}, ensure_ascii=False))
+    assert json.loads(written.encode("utf-8")) == {"name": NO_UTF8}
 
 
 def test_tabs_and_newlines_stay_in_texts_but_not_in_lines():

@@ -78,6 +78,13 @@ class Concatenated(Stored):
     repeats: Annotated[list[Result], Field(min_length=1)]
 
 
+class SearchSummary(Stored):
+    """What a search has found."""
+
+    complete: Whole
+    params: dict[str, Any]
+
+
 class Summary(Stored):
     """The fields of `summary.json` that tables and reports read."""
 
@@ -91,7 +98,7 @@ class Summary(Stored):
     jobs: Annotated[list[Result], Field(min_length=1)]
     config: dict[str, Any]
     concatenated: Concatenated | None = None
-    search: dict[str, Any] | None = None
+    search: SearchSummary | None = None
     versions: dict[str, str] = {}
     wall_seconds: float = 0.0
     git_revision: str | None = None
