@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 
 import pytest
-from scripts.report import main
 
+from dml.core.installation import shell_command
 from dml.results import catalog
+from tests.commands import report
 
 
 @pytest.fixture
@@ -19,7 +20,7 @@ def two_seeds(run_tiny, tmp_path):
 
 @pytest.mark.pictures
 def test_runs_of_no_experiment(two_seeds, tmp_path, capsys):
-    assert main(["single", "--runs", str(two_seeds), "--out", str(tmp_path / "out")]) == 0
+    assert report(["single", "--runs", str(two_seeds), "--out", str(tmp_path / "out")]) == 0
     out = capsys.readouterr().out
     assert "1 configuration" in out
     assert "stand-in data" in out
@@ -34,14 +35,12 @@ def test_an_experiment_and_all(two_seeds, tmp_path, capsys, monkeypatch):
     known = ["mft_table12", "mft_figure5"]
     monkeypatch.setattr(catalog, "experiment_ids", lambda: known)
     arguments = ["--runs", str(two_seeds), "--no-figures"]
-    assert main(["mft_table12", *arguments]) == 0
+    assert report(["mft_table12", *arguments]) == 0
     out = capsys.readouterr().out
     assert "25.3 ± 0.3" in out
-    assert (
-        f"missing: python train.py experiment=mft_table12 loss.alpha=0.01 outputs={two_seeds}"
-        in out
-    )
-    assert main(["all", *arguments]) == 0
+    command = f"{shell_command('train')} experiment=mft_table12 loss.alpha=0.01"
+    assert f"missing: {command} outputs={two_seeds}" in out
+    assert report(["all", *arguments]) == 0
     html = (two_seeds / "reports" / "all.html").read_text()
     assert all(f'id="{name}"' in html for name in (*known, "single"))
 
@@ -54,7 +53,7 @@ def test_an_experiment_and_all(two_seeds, tmp_path, capsys, monkeypatch):
     ],
 )
 def test_mistakes_are_one_line(words, answer, tmp_path, capsys):
-    assert main([*words, "--runs", str(tmp_path / "none")]) == 1
+    assert report([*words, "--runs", str(tmp_path / "none")]) == 1
     err = capsys.readouterr().err
     assert err.startswith(f"error: {answer}")
     assert len(err.splitlines()) == 1
