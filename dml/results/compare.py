@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from dml.core.statistics import Estimate, holm, welch
-from dml.results.frame import differing_options, format_option, join_some
+from dml.results.frame import describe_differences, join_some
 from dml.results.published import PublishedResult, ResultKey, published_significance
 from dml.runs.folder.stored_run import Summary
 
@@ -92,10 +92,9 @@ def list_caveats(
 def _option_caveats(options: Mapping[str, Any], planned: Mapping[str, Any]) -> Iterator[Caveat]:
     """Yields the options that differ from the planned ones, those of the budget first."""
     texts: dict[str, list[str]] = {"B": [], "O": []}
-    for name in differing_options([options, planned]):
-        value, usual = format_option(options.get(name)), format_option(planned.get(name))
+    for name, text in describe_differences(options, planned).items():
         mark = "B" if f"{name}.".startswith(BUDGET) else "O"
-        texts[mark].append(f"{name}={value} instead of {usual}")
+        texts[mark].append(text)
     for mark, differing in texts.items():
         if differing:
             yield Caveat(mark, join_some(differing))

@@ -365,10 +365,11 @@ def _points(report: Report, metric: str) -> pd.DataFrame:
             continue
         on = f"{row.key.data}, {row.key.evaluation}".removesuffix(", single")
         numbers.append(row.options)
-        others.append({"on": on, "method": row.method, "ours": ours})
+        others.append((on, row.method, ours))
         is_changed.append(not is_comparable(row.caveats))
     points = pd.DataFrame(numbers, columns=swept).apply(pd.to_numeric, errors="coerce")
-    points[["on", "method", "ours"]] = pd.DataFrame(others, columns=["on", "method", "ours"])
+    columns = ["on", "method", "ours"]
+    points[columns] = pd.DataFrame(others, columns=columns)
     first = np.argsort(is_changed, kind="stable")
     return points.iloc[first].drop_duplicates([*swept, "on", "method"]).sort_index()
 

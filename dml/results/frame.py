@@ -236,6 +236,15 @@ def _differs(name: str, options: Sequence[Mapping[str, Any]]) -> bool:
     return any(mapping.get(name, "") != first for mapping in options)
 
 
+def describe_differences(options: Mapping[str, Any], expected: Mapping[str, Any]) -> dict[str, str]:
+    """Returns name → `<name>=<value> instead of <value>` of the options that differ."""
+    texts = {}
+    for name in differing_options([options, expected]):
+        value, usual = format_option(options.get(name)), format_option(expected.get(name))
+        texts[name] = f"{name}={value} instead of {usual}"
+    return texts
+
+
 def format_option(value: Any) -> str:
     """Returns an option's value as it is typed on the command line."""
     if isinstance(value, float):

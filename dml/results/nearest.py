@@ -8,7 +8,7 @@ from typing import Any
 
 from dml.core.installation import CONFIGS
 from dml.core.metric_names import metric_label
-from dml.results.frame import GROUPS, comparable, differing_options, format_option, join_some
+from dml.results.frame import GROUPS, comparable, describe_differences, join_some
 from dml.results.published import VALIDATED, read_result, rows_of
 from dml.results.tables import Cell
 from dml.runs.folder.stored_run import StoredRun
@@ -97,8 +97,4 @@ def _other_options(run: StoredRun) -> list[str]:
         if path.exists():
             words.append(f"{path.parent.name}={name}")
     ours, planned = comparable(run.options), comparable(identity_of(*words))
-    texts = []
-    for name in differing_options([ours, planned]):
-        value, usual = format_option(ours.get(name)), format_option(planned.get(name))
-        texts.append(f"{name}={usual} instead of {value}")
-    return texts
+    return list(describe_differences(planned, ours).values())

@@ -307,39 +307,25 @@ def _setting_columns(section: Section) -> Iterator[Column]:
 def _metric_columns(section: Section, report: Report, metric: str, rank: int) -> Iterator[Column]:
     """Yields our estimates, and published results and differences if there are any."""
     column = partial(Column, rank=rank, right=True, group=metric_name(metric))
-    spread = report.about.spread
-    digits, is_published = _choose_digits(section, metric)
-    best = _best_mean(section, metric, digits)
-    cells = [_our_cell(row, metric, digits, spread, best) for row in section.rows]
-    cells += [_our_cell(row, metric, digits, spread, "") for row in section.baselines]
+    scores = [row.score(metric) for row in section.rows]
+    # As many digits as published; two where nothing is.
+    printed = [score.published.decimals for score in scores if score.published]
+    digits = max(printed, default=DECIMALS.get(metric, 2))
+    best = ""
+    means = [f"{score.ours.mean:.{digits}f}" for score in scores if score.ours]
+    if len(means) > 1 and is_score(metric):
+        best = max(means, key=float)
+    show = partial(_our_cell, metric=metric, digits=digits, spread=report.about.spread)
+    cells = [show(row, best=best) for row in section.rows]
+    cells += map(show, section.baselines)
     yield column(metric_name(metric), cells)
-    if is_published:
-        scores = [row.score(metric) for row in section.all_rows]
+    if printed:
+        scores += [row.score(metric) for row in section.baselines]
         yield column("published", [_published(score.published) for score in scores])
         yield column("Δ", [_difference(score.comparison, digits) for score in scores])
 
 
-def _choose_digits(section: Section, metric: str) -> tuple[int, bool]:
-    """Returns as many decimals as published, two where nothing is, and whether anything is."""
-    printed = []
-    for row in section.rows:
-        published = row.score(metric).published
-        if published is not None:
-            printed.append(published.decimals)
-    return max(printed, default=DECIMALS.get(metric, 2)), bool(printed)
-
-
-def _best_mean(section: Section, metric: str, digits: int) -> str:
-    """Returns the highest of several scores as it is shown; an empty text for other metrics."""
-    means = []
-    for row in section.rows:
-        ours = row.score(metric).ours
-        if ours is not None:
-            means.append(f"{ours.mean:.{digits}f}")
-    return max(means, key=float) if len(means) > 1 and is_score(metric) else ""
-
-
-def _our_cell(row: Row, metric: str, digits: int, spread: str, best: str) -> Cell:
+def _our_cell(row: Row, metric: str, digits: int, spread: str, best: str = "") -> Cell:
     """Returns our estimate, which is marked if its mean is the best; a dash without one."""
     ours = row.score(metric).ours
     if ours is not None:

@@ -296,8 +296,8 @@ def compare_runs(
     if first.configuration != second.configuration:
         of_models = frame[frame.evaluation != "concatenated"]
         estimates = []
-        for configuration in (first.configuration, second.configuration):
-            same = of_models[of_models.configuration == configuration]
+        for run in (first, second):
+            same = of_models[of_models.configuration == run.configuration]
             estimates.append(estimate(same, "map_at_r"))
         text = _describe_test(*estimates)
     shown.append(Text(text))
@@ -321,7 +321,7 @@ def _option_rows(first: Any, second: Any) -> list[tuple[str, ...]]:
 
 def _score_rows(first: Any, second: Any) -> list[tuple[str, ...]]:
     """Returns the scores that two runs have in common, and their differences."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     common = pd.DataFrame([first, second]).dropna(axis=1, how="any")
     for name, label in tabled(filter(is_score, common)).items():
         before, after = first[name], second[name]

@@ -113,9 +113,9 @@ def terminal_table(table: Table, width: int) -> Text:
     columns = _choose_columns(list(map(_show_column, table.columns)), width)
     sizes = [column.width for column in columns]
     widest = sizes.index(max(sizes))
-    excess = max(_total_width(columns) - width, 0)
+    excess = max(_total_width(sizes) - width, 0)
     sizes[widest] = max(sizes[widest] - excess, NARROWEST)
-    rule = Text("─" * (sum(sizes) + len(GAP) * (len(sizes) - 1)), "dim")
+    rule = Text("─" * _total_width(sizes), "dim")
     shown = []
     if table.title:
         shown.append(Text(show_line(table.title)))
@@ -141,16 +141,16 @@ def terminal_table(table: Table, width: int) -> Text:
 
 def _choose_columns(columns: list[Column], width: int) -> list[Column]:
     """Returns the columns that fit, or else those that are never left out."""
-    while _total_width(columns) > width:
-        rank = max(column.rank for column in columns)
+    while _total_width([column.width for column in columns]) > width:
+        rank = max([column.rank for column in columns])
         if rank == 0:
             break
         columns = [column for column in columns if column.rank < rank]
     return columns
 
 
-def _total_width(columns: Sequence[Column]) -> int:
-    return sum(column.width for column in columns) + len(GAP) * (len(columns) - 1)
+def _total_width(widths: Sequence[int]) -> int:
+    return sum(widths) + len(GAP) * (len(widths) - 1)
 
 
 def _row_lines(
