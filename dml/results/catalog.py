@@ -86,16 +86,25 @@ class Cell:
     def result_keys(self) -> Iterator[ResultKey]:
         """Yields the keys of the cell's results, one per evaluation."""
         cfg: Any = self.options
-        several = SPLITS[cfg.protocol.splits].folds > 1
-        for evaluation in ("separated", "concatenated") if several else ("single",):
-            # the ids read attributes only
-            place = (cfg.data.name, cfg.backbone.name, cfg.embedder.size, protocol_id(cfg))
-            yield ResultKey(*place, evaluation, result_id(cfg), cfg.experiment.get("setting") or "")
+        evaluations = ["single"]
+        if SPLITS[cfg.protocol.splits].folds > 1:
+            evaluations = ["separated", "concatenated"]
+        for evaluation in evaluations:
+            yield ResultKey(
+                cfg.data.name,
+                cfg.backbone.name,
+                cfg.embedder.size,
+                protocol_id(cfg),  # the ids read attributes only
+                evaluation,
+                result_id(cfg),
+                cfg.experiment.get("setting") or "",
+            )
 
 
 def experiment_ids() -> list[str]:
     """Returns the ids of all experiments, by paper and in the order of its tables and figures."""
-    return sorted((path.stem for path in (CONFIGS / "experiment").glob("*.yaml")), key=_sort_key)
+    names = [path.stem for path in (CONFIGS / "experiment").glob("*.yaml")]
+    return sorted(names, key=_sort_key)
 
 
 def load_experiment(name: str) -> ExperimentConfig:
@@ -138,20 +147,28 @@ def list_cells(
     if experiment not in ids:
         raise ConfigError([f"experiment: no '{experiment}'{nearest(experiment, ids)}"])
     whole = f"experiment={experiment}"
-    compose_cells = partial(_compose_cells, whole, *overrides)
-    found = compose_cells() if overrides else _cached(whole, compose_cells, Options)
-    for job, options in found if outputs != "outputs" else ():
-        job.insert(job.index(whole) + 1, f"outputs={outputs}")
-        options["outputs"] = outputs
-    return [_make_cell(experiment, tuple(job), options) for job, options in found]
+    if overrides:
+        composed = _compose_cells(whole, *overrides)
+    else:
+        composed = _cached(whole, partial(_compose_cells, whole), Options)
+    cells = []
+    for job, options in composed:
+        if outputs != "outputs":
+            job.insert(job.index(whole) + 1, f"outputs={outputs}")
+            options["outputs"] = outputs
+        cells.append(_make_cell(experiment, tuple(job), options))
+    return cells
 
 
 def _compose_cells(*words: str) -> list[tuple[list[str], Options]]:
     """Returns overrides and options of the cells that a command runs."""
     from dml.config.grids import expand_grids
 
-    _, choices = _split(split_params(split_trust(words)[1])[1])
-    cfg, sweeper = _compose(tuple(w.input_line for w in choices if not w.is_sweep_override()))
+    _, typed = split_trust(words)
+    _, overrides = split_params(typed)
+    _, choices = _split(overrides)
+    chosen = [word.input_line for word in choices if not word.is_sweep_override()]
+    cfg, sweeper = _compose(tuple(chosen))
     if not cfg.experiment.trains:
         return []
     jobs = expand_grids(sweeper["params"], sweeper["grids"], words)
@@ -171,9 +188,10 @@ def compose_config(overrides: Sequence[str]) -> DictConfig:
     trust, typed = split_trust(overrides)
     params, words = split_params(typed)
     values, choices = _split(words)
-    cfg = _compose(tuple(one.input_line for one in choices))[0].copy()
-    for one in values:
-        OmegaConf.update(cfg, one.key_or_group, one.value(), merge=True)
+    composed, _ = _compose(tuple([choice.input_line for choice in choices]))
+    cfg = composed.copy()
+    for word in values:
+        OmegaConf.update(cfg, word.key_or_group, word.value(), merge=True)
     return apply_params(cfg, params, words, trust)
 
 
@@ -185,11 +203,13 @@ def identity_of(*overrides: str) -> dict[str, Any]:
 
 def _make_cell(experiment: str, overrides: tuple[str, ...], cfg: Any) -> Cell:
     folder = RunFolder.named(cfg, digest(cfg)).path
-    typed = [word for word in overrides if not word.startswith("experiment.")]
-    words = sorted(typed, key=lambda word: not word.startswith("experiment="))
+    words = [word for word in overrides if not word.startswith("experiment.")]
+    words.sort(key=lambda word: not word.startswith("experiment="))
     command = f"{shell_command('train')} {shlex.join(words)}"
-    runs = cfg.protocol.repeats + (cfg.search.trials if cfg.search else 0)
-    trainings = runs * SPLITS[cfg.protocol.splits].folds if cfg.protocol.epochs else 0
+    trainings = 0
+    if cfg.protocol.epochs:
+        trials = cfg.search.trials if cfg.search else 0
+        trainings = (cfg.protocol.repeats + trials) * SPLITS[cfg.protocol.splits].folds
     return Cell(experiment, overrides, cfg, folder, command, trainings)
 
 
@@ -201,9 +221,11 @@ def _split(words: Sequence[str]) -> tuple[list[Any], list[Any]]:
     others: list[Any] = []
     for word in OverridesParser.create().parse_overrides(list(words)):
         name = word.key_or_group
-        other = (CONFIGS / name).is_dir() or word.package is not None or name.startswith("hydra")
-        other = other or word.is_add() or word.is_force_add() or word.is_delete()
-        (others if other else values).append(word)
+        is_file = (CONFIGS / name).is_dir() or word.package is not None or name.startswith("hydra")
+        if is_file or word.is_add() or word.is_force_add() or word.is_delete():
+            others.append(word)
+        else:
+            values.append(word)
     return values, others
 
 
@@ -256,7 +278,9 @@ def _cache_folder() -> Path:
     digest = sha256()
     for name in ("hydra-core", "omegaconf", "timm"):
         digest.update(f"\n{name} {version(name)}".encode())
-    files = [*CONFIGS.rglob("*.yaml"), *(PACKAGE / "config").glob("*.py"), Path(__file__)]
+    files = [Path(__file__)]
+    files += CONFIGS.rglob("*.yaml")
+    files += (PACKAGE / "config").glob("*.py")
     for path in sorted(files):
         digest.update(f"\n{path.relative_to(PACKAGE.parent)}\n".encode())
         digest.update(path.read_bytes())

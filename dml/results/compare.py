@@ -10,15 +10,22 @@ from typing import Any
 import pandas as pd
 
 from dml.core.statistics import Estimate, holm, welch
-from dml.results.frame import differing_options, format_option, join_some
+from dml.results.frame import describe_differences, join_some
 from dml.results.published import PublishedResult, ResultKey, published_significance
+from dml.runs.folder.stored_run import Summary
 
 TIMES = ("epoch_seconds", "ms_per_batch")
 TOLERANCE = 1e-9  # 26.4 + 0.2 is not quite 26.6 in binary
 BUDGET = (
-    *("protocol.epochs.", "protocol.steps_per_epoch.", "protocol.stopping.", "search.", "space."),
-    *("protocol.evaluate_every.", "protocol.evaluate_unit."),
+    "protocol.epochs.",
+    "protocol.steps_per_epoch.",
+    "protocol.stopping.",
+    "search.",
+    "space.",
+    "protocol.evaluate_every.",
+    "protocol.evaluate_unit.",
 )
+SAME_IN_ROW = ("git_revision", "versions", "device", "precision")  # of summaries
 MARKS = {  # letter in tables: meaning
     "S": "stand-in data",
     "B": "budget of epochs, steps or search trials differs",
@@ -51,7 +58,8 @@ class Caveat:
     detail: str = ""
 
     def __str__(self) -> str:
-        return f"{MARKS[self.mark]}: {self.detail}" if self.detail else MARKS[self.mark]
+        meaning = MARKS[self.mark]
+        return f"{meaning}: {self.detail}" if self.detail else meaning
 
 
 def list_caveats(
@@ -68,33 +76,51 @@ def list_caveats(
         planned: options of the experiment's cell that they belong to; None without a cell.
         source: the paper of the experiment; without one nothing is compared with stand-in data.
     """
-    stand_in = source is not None and rows.stand_in.iloc[0]
-    caveats = [Caveat("S")] if stand_in else []
-    texts: dict[str, list[str]] = {"B": [], "O": []}
-    expected = options if planned is None else planned
-    for name in differing_options([options, expected]):
-        value, usual = (format_option(of.get(name)) for of in (options, expected))
-        mark = "B" if f"{name}.".startswith(BUDGET) else "O"
-        texts[mark].append(f"{name}={value} instead of {usual}")
-    caveats += [Caveat(mark, join_some(some)) for mark, some in texts.items() if some]
+    caveats = []
+    is_stand_in = source is not None and rows.stand_in.iloc[0]
+    if is_stand_in:
+        caveats.append(Caveat("S"))
+    if planned is not None:
+        caveats += _option_caveats(options, planned)
     summaries = [run.summary for run in rows.drop_duplicates("folder").run]
-    revisions = sorted({str(one.git_revision or "unknown") for one in summaries})
-    if any(revision.endswith("+") or revision == "unknown" for revision in revisions):
-        caveats.append(Caveat("N", f"code with uncommitted changes: {', '.join(revisions)}"))
-    names = ("git_revision", "versions", "device", "precision")
-    mixed = [n for n in names if any(getattr(s, n) != getattr(summaries[0], n) for s in summaries)]
-    if mixed:
-        caveats.append(Caveat("N", f"runs of this row differ in {', '.join(mixed)}"))
-    if planned is None and source and not stand_in:
+    caveats += _code_caveats(summaries)
+    if planned is None and source and not is_stand_in:
         caveats.append(Caveat("O", "not part of the experiment"))
     return caveats
 
 
+def _option_caveats(options: Mapping[str, Any], planned: Mapping[str, Any]) -> Iterator[Caveat]:
+    """Yields the options that differ from the planned ones, those of the budget first."""
+    texts: dict[str, list[str]] = {"B": [], "O": []}
+    for name, text in describe_differences(options, planned).items():
+        mark = "B" if f"{name}.".startswith(BUDGET) else "O"
+        texts[mark].append(text)
+    for mark, differing in texts.items():
+        if differing:
+            yield Caveat(mark, join_some(differing))
+
+
+def _code_caveats(summaries: Sequence[Summary]) -> Iterator[Caveat]:
+    """Yields notes on runs of changed code, and on runs that differ in code or machine."""
+    revisions = sorted({str(summary.git_revision or "unknown") for summary in summaries})
+    if any(revision.endswith("+") or revision == "unknown" for revision in revisions):
+        yield Caveat("N", f"code with uncommitted changes: {', '.join(revisions)}")
+    mixed = []
+    for name in SAME_IN_ROW:
+        values = [getattr(summary, name) for summary in summaries]
+        if values.count(values[0]) < len(values):
+            mixed.append(name)
+    if mixed:
+        yield Caveat("N", f"runs of this row differ in {', '.join(mixed)}")
+
+
 def result_caveats(repeats: int, published: PublishedResult | None) -> Iterator[Caveat]:
-    """Yields caveats of a published result, given our number of `repeats`."""
-    if published and published.runs and 0 < repeats < published.runs:
+    """Yields caveats of a published result beside `repeats` of ours."""
+    if published is None:
+        return
+    if published.runs and 0 < repeats < published.runs:
         yield Caveat("R", f"{repeats} instead of {published.runs}")
-    if published and published.origin != "own":
+    if published.origin != "own":
         who = {"quoted": "is quoted", "unclear": "may not be the authors' own run"}
         yield Caveat("N", f"the published result {who[published.origin]}")
 
@@ -135,7 +161,8 @@ def compare(
     if metric in TIMES or not is_comparable(caveats):
         return Comparison("not_compared")
     low, high = published.interval
-    half, verdict = ours.ci95, "overlap"
+    half = ours.ci95
+    verdict = "overlap"
     if half is None:
         verdict = "one_run"
     elif ours.mean - half > high + TOLERANCE:
@@ -160,17 +187,20 @@ def pair_tests(
         Columns `row` and `other` (positions of the samples), `p_value`, `corrected` by Holm over
         all pairs, and the outcome for the first, `ours` and `paper` (keys of `VERDICTS`).
     """
-    pairs = [
-        (a, b, p_value)
-        for a, b in combinations(range(len(samples)), 2)
-        if (p_value := welch(samples[a][1].moments, samples[b][1].moments)) is not None
-    ]
+    pairs = []
+    p_values = []
+    for first, second in combinations(range(len(samples)), 2):
+        p_value = welch(samples[first][1].moments, samples[second][1].moments)
+        if p_value is not None:
+            pairs.append((first, second))
+            p_values.append(p_value)
     tests = []
-    for (a, b, p_value), corrected in zip(pairs, holm([p for *_, p in pairs]), strict=True):
-        for row, other in ((a, b), (b, a)):
+    for pair, p_value, corrected in zip(pairs, p_values, holm(p_values), strict=True):
+        for row, other in (pair, pair[::-1]):
             (key, ours), (against, theirs) = samples[row], samples[other]
-            outcome = "above" if ours.mean > theirs.mean else "below"
-            outcome = outcome if corrected <= LEVEL else "overlap"
+            outcome = "overlap"
+            if corrected <= LEVEL:
+                outcome = "above" if ours.mean > theirs.mean else "below"
             paper = published_significance(key, against, metric, source or "")
             tests.append((row, other, p_value, corrected, outcome, paper))
     columns = ["row", "other", "p_value", "corrected", "ours", "paper"]

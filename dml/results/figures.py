@@ -18,6 +18,7 @@ import io
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +43,13 @@ STYLE: dict[Any, Any] = {
     "svg.hashsalt": "dml",  # the same picture gives the same bytes
     "figure.facecolor": "none",
     "axes.facecolor": "none",
-    **{f"{name}.color": INK for name in ("text", "xtick", "ytick", "grid")},
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "grid.color": INK,
     "axes.prop_cycle": cycler(color=COLORS),
-    **{f"axes.{name}color": INK for name in ("label", "edge")},
+    "axes.labelcolor": INK,
+    "axes.edgecolor": INK,
 }
 SPREAD = "bands: 95 % intervals over repeats, of two repeats the standard deviation"
 LOG_RANGE = 50  # an axis is logarithmic if its largest value is this many times the smallest
@@ -73,15 +78,20 @@ def data_uri(content: bytes, mime: str) -> str:
 
 def value_label(metric: str) -> str:
     """Returns the label of an axis for a metric."""
-    return f"{metric_name(metric)}{', percent' if is_score(metric) else ''}"
+    name = metric_name(metric)
+    return f"{name}, percent" if is_score(metric) else name
 
 
 def average_curves(
     groups: Mapping[str, Sequence[StoredRun]], metric: str, timed: bool = False
 ) -> dict[str, pd.DataFrame]:
     """Returns name → curve (`average_curve`) of the groups of runs that have one."""
-    curves = ((name, average_curve(runs, metric, timed)) for name, runs in groups.items())
-    return {name: curve for name, curve in curves if not curve.empty}
+    curves = {}
+    for name, runs in groups.items():
+        curve = average_curve(runs, metric, timed)
+        if not curve.empty:
+            curves[name] = curve
+    return curves
 
 
 def write_curves(
@@ -91,12 +101,14 @@ def write_curves(
 
     `origin` is that of `dml.runs.figures.drawing.save`.
     """
-    if curves := average_curves(groups, metric):
-        figure, axis = plt.subplots(figsize=(8, 4.8), layout="constrained")
-        plot_curves(axis, curves, EPOCH, metric)
-        axis.set_title(title, fontsize=11)
-        save(figure, path, origin)
-    return bool(curves)
+    curves = average_curves(groups, metric)
+    if not curves:
+        return False
+    figure, axis = plt.subplots(figsize=(8, 4.8), layout="constrained")
+    plot_curves(axis, curves, EPOCH, metric)
+    axis.set_title(title, fontsize=11)
+    save(figure, path, origin)
+    return True
 
 
 def average_curve(runs: Sequence[StoredRun], column: str, timed: bool = False) -> pd.DataFrame:
@@ -105,27 +117,43 @@ def average_curve(runs: Sequence[StoredRun], column: str, timed: bool = False) -
     The curve of a repeat is the mean over its folds. It ends where the shortest fold ends, and the
     result where the shortest repeat ends. Minutes follow from the mean speed of each model.
     """
-    rows = pd.DataFrame({**row, "run": n} for n, run in enumerate(runs) for row in run.history)
+    histories = []
+    for number, run in enumerate(runs):
+        histories += [{**row, "run": number} for row in run.history]
+    rows = pd.DataFrame(histories)
     if column not in rows:
         return band([], [])
     rows = rows.dropna(subset=column)
     model = ["run", "repeat", "fold"]
-    rows["x"], rows["number"] = rows.epoch, rows.groupby(model).cumcount()
+    rows["number"] = rows.groupby(model).cumcount()
+    rows["x"] = rows.epoch
     if timed:
-        jobs = ((n, job) for n, run in enumerate(runs) if run.summary for job in run.summary.jobs)
-        pace = {(n, j.repeat, j.fold): (j.seconds or 0) / max(j.steps or 0, 1) for n, j in jobs}
-        rows["x"] = rows.step * pd.MultiIndex.from_frame(rows[model]).map(pace) / 60
-    rows = rows[rows.groupby("number").x.transform("size") == (rows.number == 0).sum()]
+        seconds = pd.MultiIndex.from_frame(rows[model]).map(_seconds_per_step(runs))
+        rows["x"] = rows.step * seconds / 60
+    models = (rows.number == 0).sum()
+    rows = rows[rows.groupby("number").x.transform("size") == models]
     by_number = rows.groupby(["number", "run", "repeat"])[["x", column]].mean().groupby("number")
     factor = 100.0 if is_score(column) else 1.0
     estimates = [Estimate(tuple(factor * values)) for _, values in by_number[column]]
     return band(by_number.x.mean(), estimates)
 
 
+def _seconds_per_step(runs: Sequence[StoredRun]) -> dict[tuple[int, int, int], float]:
+    """Returns the mean time of a step by model: number of the run, repeat and fold."""
+    pace = {}
+    for number, run in enumerate(runs):
+        if run.summary is None:
+            continue
+        for job in run.summary.jobs:
+            pace[number, job.repeat, job.fold] = (job.seconds or 0) / max(job.steps or 0, 1)
+    return pace
+
+
 def band(x: Sequence[float], estimates: Sequence[Estimate]) -> pd.DataFrame:
     """Returns `mean` and `half` (half-width of the band) of estimates, by x."""
-    curve = {"mean": [e.mean for e in estimates], "half": [e.spread or 0.0 for e in estimates]}
-    return pd.DataFrame(curve, index=np.asarray(x))
+    means = [estimate.mean for estimate in estimates]
+    halves = [estimate.spread or 0.0 for estimate in estimates]
+    return pd.DataFrame({"mean": means, "half": halves}, index=np.asarray(x))
 
 
 def plot_curves(axis: Axes, curves: Mapping[str, pd.DataFrame], x_label: str, metric: str) -> None:
@@ -137,31 +165,39 @@ def plot_curves(axis: Axes, curves: Mapping[str, pd.DataFrame], x_label: str, me
         x_label: of the x axis.
         metric: on the y axis.
     """
+    alpha = 0.18 if len(curves) <= 4 else 0.08  # many bands overlap
     for number, (name, curve) in enumerate(curves.items()):
         dashes = LINES[number // len(COLORS) % len(LINES)]  # 32 lines are distinct
-        color, mean, best = COLORS[number % len(COLORS)], curve["mean"], curve["mean"].idxmax()
-        text = name[:39] + "…" * (len(name) > 39)  # the table has the whole name
+        color, mean = COLORS[number % len(COLORS)], curve["mean"]
+        text = name if len(name) < 40 else f"{name[:39]}…"  # the table has the whole name
         axis.plot(curve.index, mean, dashes, color=color, lw=1.7, label=text)
-        points = [best] if x_label in (EPOCH, MINUTES) else curve.index
+        points = [mean.idxmax()] if x_label in (EPOCH, MINUTES) else curve.index
         axis.plot(points, mean[points], "o", ms=4, color=color)
-        alpha = 0.18 if len(curves) <= 4 else 0.08  # many bands overlap
         low, high = mean - curve.half, mean + curve.half
         axis.fill_between(curve.index, low, high, color=color, alpha=alpha, lw=0)
     if x_label == EPOCH:
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-    elif x_label != MINUTES:  # logarithmic for several magnitudes, linear around a value of 0
-        x = np.concatenate([curve.index for curve in curves.values()])
-        positive = x[x > 0]
-        if x.min() >= 0 and positive.size and positive.max() >= LOG_RANGE * positive.min():
-            axis.set_xscale("symlog", linthresh=positive.min())
+    elif x_label != MINUTES:
+        _scale_option(axis, curves)
     axis.set(xlabel=x_label, ylabel=value_label(metric))
     if is_score(metric):
         bottom, top = axis.get_ylim()
         axis.set_ylim(max(bottom, 0.0), min(top, 100.0))
-    # beside the axes, where it would cover lines
-    beside: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
-    axis.legend(frameon=False, fontsize=9, **(beside if len(curves) > 3 else {}))
+    legend: dict[str, Any] = {"frameon": False, "fontsize": 9}
+    if len(curves) > 3:  # beside the axes, where it would cover lines
+        legend |= {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
+    axis.legend(**legend)
     tidy(axis)
+
+
+def _scale_option(axis: Axes, curves: Mapping[str, pd.DataFrame]) -> None:
+    """Makes the x axis logarithmic for several magnitudes, and linear around a value of 0."""
+    x = np.concatenate([curve.index for curve in curves.values()])
+    positive = x[x > 0]
+    if x.min() < 0 or positive.size == 0:
+        return
+    if positive.max() >= LOG_RANGE * positive.min():
+        axis.set_xscale("symlog", linthresh=positive.min())
 
 
 def draw_figures(report: Report) -> list[Picture]:
@@ -189,17 +225,37 @@ def _draw_kind(report: Report, kind: str, pictures: list[Picture]) -> None:
             draw(points, metric, str(on), pictures)
         return
     for section in report.sections:
-        rows = [r for r in section.rows if r.stored and r.key.evaluation != "concatenated"]
-        if report.about.source is None:  # own runs: the best ones first
-            rows.sort(key=lambda row: -row.ours[metric].mean if metric in row.ours else 0.0)
-        if rows and name in ("learning_curves", "runtime"):
+        rows = _drawn_rows(report, section, metric)
+        if not rows:
+            continue
+        if name in ("learning_curves", "runtime"):
             _learning_curves(section, rows, column, name == "runtime", pictures)
-        elif rows and name == "relative_improvement":
+        elif name == "relative_improvement":
             _relative_improvement(section, rows, metric, pictures)
-        elif rows:
-            if report.about.source is None:  # the best one of each method
-                rows = list({row.method: row for row in rows[::-1]}.values())[::-1]
+        else:
+            if report.about.source is None:
+                rows = _first_of_methods(rows)
             pictures += _pictures_of_runs(section, rows, name)
+
+
+def _drawn_rows(report: Report, section: Section, metric: str) -> list[Row]:
+    """Returns the rows of single models that have been run; of no experiment, the best first."""
+    rows = [row for row in section.rows if row.stored and row.key.evaluation != "concatenated"]
+    if report.about.source is None:
+        rows.sort(key=lambda row: -_mean_or_zero(row.score(metric).ours))
+    return rows
+
+
+def _mean_or_zero(estimate: Estimate | None) -> float:
+    return 0.0 if estimate is None else estimate.mean
+
+
+def _first_of_methods(rows: Sequence[Row]) -> list[Row]:
+    """Returns the first row of each method, in the order of their last rows."""
+    first: dict[str, Row] = {}
+    for row in reversed(rows):
+        first[row.method] = row
+    return list(reversed(first.values()))
 
 
 def _pictures_of_runs(section: Section, rows: Sequence[Row], name: str) -> Iterator[Picture]:
@@ -213,24 +269,31 @@ def _pictures_of_runs(section: Section, rows: Sequence[Row], name: str) -> Itera
 
 def _compare_scores(section: Section, metric: str, pictures: list[Picture]) -> None:
     """Draws our scores and the published ones, with their 95 % intervals, where comparable."""
-    rows = [
-        row
-        for row in reversed(section.rows)
-        if metric in row.comparisons and row.comparisons[metric].difference is not None
-    ]
-    if not rows:
+    names = []
+    ours = []
+    published = []
+    for row in reversed(section.rows):
+        score = row.score(metric)
+        if not score.ours or not score.published or not score.comparison:
+            continue
+        if score.comparison.difference is not None:
+            names.append(row.name)
+            ours.append(score.ours)
+            published.append(score.published)
+    if not names:
         return
     title = f"{metric_name(metric)}, ours and published, with 95 % intervals: {section.title}"
     with new_picture(pictures, title) as axis:
-        places, ours = np.arange(len(rows)), [row.ours[metric] for row in rows]
-        halves = [one.ci95 or 0.0 for one in ours]
-        axis.errorbar([one.mean for one in ours], places + 0.12, xerr=halves, fmt="o", label="ours")
-        values = np.array([row.published[metric].value for row in rows])
-        ends = np.transpose([row.published[metric].interval for row in rows])
+        heights = np.arange(len(names))
+        means = [estimate.mean for estimate in ours]
+        halves = [estimate.ci95 or 0.0 for estimate in ours]
+        axis.errorbar(means, heights + 0.12, xerr=halves, fmt="o", label="ours")
+        values = np.array([result.value for result in published])
+        ends = np.transpose([result.interval for result in published])
         xerr = np.abs(ends - values)
-        axis.errorbar(values, places - 0.12, xerr=xerr, fmt="o", mfc="none", label="published")
-        axis.set_yticks(places, [row.name for row in rows])
-        axis.set(xlabel=value_label(metric), ylim=(-0.6, len(rows) - 0.4))
+        axis.errorbar(values, heights - 0.12, xerr=xerr, fmt="o", mfc="none", label="published")
+        axis.set_yticks(heights, names)
+        axis.set(xlabel=value_label(metric), ylim=(-0.6, len(names) - 0.4))
         axis.legend(frameon=False, fontsize=9)
         tidy(axis)
 
@@ -244,23 +307,40 @@ def _learning_curves(
     first ones.
     """
     config: Any = rows[0].stored[0].config
-    count = f", {CURVES} of {len(rows)}" if len(rows) > CURVES else ""
-    metric, title = column or config.select_metric, f"during training on {section.title}{count}"
+    metric = column or config.select_metric
+    title = f"{metric_name(metric)} during training on {section.title}"
+    if len(rows) > CURVES:
+        title += f", {CURVES} of {len(rows)}"
     if timed:
-        devices = {str(run.summary.device) for row in rows for run in row.stored if run.summary}
-        title += f" against training time on {', '.join(sorted(devices))}"
-    if curves := average_curves({row.name: row.stored for row in rows[:CURVES]}, metric, timed):
-        with new_picture(pictures, f"{metric_name(metric)} {title}; {SPREAD}") as axis:
+        title += f" against training time on {_device_names(rows)}"
+    groups = {row.name: row.stored for row in rows[:CURVES]}
+    curves = average_curves(groups, metric, timed)
+    if curves:
+        with new_picture(pictures, f"{title}; {SPREAD}") as axis:
             plot_curves(axis, curves, MINUTES if timed else EPOCH, metric)
+
+
+def _device_names(rows: Sequence[Row]) -> str:
+    devices = set()
+    for row in rows:
+        for run in row.stored:
+            if run.summary is not None:
+                devices.add(str(run.summary.device))
+    return ", ".join(sorted(devices))
 
 
 def _relative_improvement(
     section: Section, rows: Sequence[Row], metric: str, pictures: list[Picture]
 ) -> None:
     """Draws bars: how far each configuration is above the lowest one, in percent."""
-    scores = pd.Series({row.name: row.ours[metric].mean for row in rows if metric in row.ours})
-    if scores.empty:
+    means = {}
+    for row in rows:
+        ours = row.score(metric).ours
+        if ours is not None:
+            means[row.name] = ours.mean
+    if not means:
         return
+    scores = pd.Series(means)
     above = (100 * scores / scores.min() - 100).sort_values()
     title = f"{metric_name(metric)} on {section.title} relative to {above.index[0]}, the lowest"
     with new_picture(pictures, title) as axis:
@@ -275,18 +355,33 @@ def _points(report: Report, metric: str) -> pd.DataFrame:
     Swept are the options (not groups of options) that the cells vary. Of several rows with the same
     values, the first one that follows the experiment counts.
     """
-    words = [word.lstrip("+").partition("=") for cell in report.cells for word in cell.overrides]
-    values = pd.DataFrame(words, columns=["name", "is", "value"]).groupby("name", sort=False).value
-    swept = [name for name, n in values.nunique().items() if "." in str(name) and n > 1]
-    rows = [row for row in report.rows if metric in row.ours]
-    points = pd.DataFrame([row.options for row in rows], columns=swept)
-    points = points.apply(pd.to_numeric, errors="coerce").assign(
-        on=[f"{r.key.data}, {r.key.evaluation}".removesuffix(", single") for r in rows],
-        method=[row.method for row in rows],
-        ours=[row.ours[metric] for row in rows],
-    )
-    first = np.argsort([not is_comparable(row.caveats) for row in rows], kind="stable")
+    swept = _swept_options(report)
+    numbers = []
+    others = []
+    is_changed = []
+    for row in report.rows:
+        ours = row.score(metric).ours
+        if ours is None:
+            continue
+        on = f"{row.key.data}, {row.key.evaluation}".removesuffix(", single")
+        numbers.append(row.options)
+        others.append((on, row.method, ours))
+        is_changed.append(not is_comparable(row.caveats))
+    points = pd.DataFrame(numbers, columns=swept).apply(pd.to_numeric, errors="coerce")
+    columns = ["on", "method", "ours"]
+    points[columns] = pd.DataFrame(others, columns=columns)
+    first = np.argsort(is_changed, kind="stable")
     return points.iloc[first].drop_duplicates([*swept, "on", "method"]).sort_index()
+
+
+def _swept_options(report: Report) -> list[str]:
+    """Returns the options (not groups of options) of which the cells have several values."""
+    values: dict[str, set[str]] = {}
+    for cell in report.cells:
+        for word in cell.overrides:
+            name, _, value = word.lstrip("+").partition("=")
+            values.setdefault(name, set()).add(value)
+    return [name for name in values if "." in name and len(values[name]) > 1]
 
 
 def _varied_options(points: pd.DataFrame) -> list[str]:
@@ -308,31 +403,39 @@ def _hyperparameter_curves(
     names = _varied_options(points)
     for name in names:
         lines = points.method.copy()
-        for other in (other for other in names if other != name):
-            text = ", " + other.rpartition(".")[2] + " " + points[other].map("{:g}".format)
-            lines += text.where(points[other].notna(), "")
-        counts = points.groupby(lines)[name].nunique()
-        longest = counts[lines].groupby(points.method.values).max()
-        curves = {}
-        for line, own in points.groupby(lines, sort=False):
-            at = own.dropna(subset=name).sort_values(name)
-            if at.empty:
-                ends = [points[name].min(), points[name].max()]
-                curves[str(line)] = band(ends, [own.ours.iloc[0]] * 2)
-            elif counts[line] >= min(longest[own.method.iloc[0]], 2):
-                curves[str(line)] = band(at[name], list(at.ours))
+        for other in names:
+            if other != name:
+                text = ", " + other.rpartition(".")[2] + " " + points[other].map("{:g}".format)
+                lines += text.where(points[other].notna(), "")
+        curves = _option_curves(points, name, lines)
         title = f"{metric_name(metric)} on {on} against {name}; {SPREAD}"
         with new_picture(pictures, title) as axis:
             plot_curves(axis, curves, name, metric)
 
 
+def _option_curves(points: pd.DataFrame, name: str, lines: pd.Series) -> dict[str, pd.DataFrame]:
+    """Returns line → curve against an option, from the line that each point belongs to."""
+    counts = points.groupby(lines)[name].nunique()
+    longest = counts[lines].groupby(points.method.values).max()
+    curves = {}
+    for line, of_line in points.groupby(lines, sort=False):
+        known = of_line.dropna(subset=name).sort_values(name)
+        if known.empty:
+            ends = [points[name].min(), points[name].max()]
+            curves[str(line)] = band(ends, [of_line.ours.iloc[0]] * 2)
+        elif counts[line] >= min(longest[of_line.method.iloc[0]], 2):
+            curves[str(line)] = band(known[name], list(known.ours))
+    return curves
+
+
 def _heat_maps(points: pd.DataFrame, metric: str, on: str, pictures: list[Picture]) -> None:
     """Draws one picture per method for which exactly two options vary."""
-    for method, own in points.groupby("method", sort=False):
-        if len(varied := _varied_options(own)) != 2:
+    for method, of_method in points.groupby("method", sort=False):
+        varied = _varied_options(of_method)
+        if len(varied) != 2:
             continue
-        table = own.pivot(index=varied[1], columns=varied[0], values="ours")
-        table = table.map(lambda ours: ours.mean, na_action="ignore").astype(float)
+        estimates = of_method.pivot(index=varied[1], columns=varied[0], values="ours")
+        table = estimates.map(attrgetter("mean"), na_action="ignore").astype(float)
         title = f"{metric_name(metric)} of {method} on {on} over {' and '.join(varied)}"
         with new_picture(pictures, title) as axis:
             image = axis.imshow(table, origin="lower", aspect="auto", cmap="viridis")

@@ -5,7 +5,7 @@
 
 Columns: names and choices of the config (`data`, `protocol`, `loss`, `seed` …), `options` (dotted
 name → value), `configuration` (equal for runs that differ only in seed, repeats and what was
-measured), state and place of the folder, and the scores of test images in percent, before training
+measured), state and path of the folder, and the scores of test images in percent, before training
 as `untrained_<metric>`. A run that is not finished is one row without scores.
 
 Finished runs are sent as one CSV file, a line each: the summary with the config, which is all that
@@ -18,6 +18,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -35,22 +36,27 @@ from dml.runs.folder.stored_run import Result, State, StoredRun, find_runs, read
 
 GROUPS = ("data", "protocol", "loss", "method", "backbone")
 NAMES = ("name", "note", "experiment", *GROUPS)
-COLUMNS = (
-    *("run", "folder", "id", "state", "problem", "age", "size", *NAMES, "setting", "seed"),
-    *("epochs", "selected_by", "score", "epoch", "options", "configuration", "evaluation"),
-    *("repeat", "result_id", "protocol_id", "dim", "stand_in"),
-)
+OF_FOLDER = ("run", "folder", "id", "state", "problem", "age", "size")
+OF_CONFIG = ("setting", "seed", "epochs", "selected_by")
+OF_TRAINING = ("score", "epoch", "options", "configuration")
+OF_RESULT = ("evaluation", "repeat", "result_id", "protocol_id", "dim", "stand_in")
+COLUMNS = OF_FOLDER + NAMES + OF_CONFIG + OF_TRAINING + OF_RESULT
 # Options in which runs of one configuration may differ: repetition, and what was measured.
 REPEATED = ("seed.", "protocol.repeats.", "evaluation.")
 # Options that follow from the names, in columns of their own.
 NAMED = (".name", "._target_", ".result_id")
 # Options whose values depend on loss and method by default.
 OF_LOSS = (
-    *("loss.", "method.", "space.", "optim.loss_lr", "data.sampler", "data.images_per_class"),
+    "loss.",
+    "method.",
+    "space.",
+    "optim.loss_lr",
+    "data.sampler",
+    "data.images_per_class",
     "code.",
 )
 STAND_INS = ("data.stand_in", "data.classes", "data.images_per_class_at_most")
-SENT = ("folder", "summary")  # columns of a file of runs
+SENT = ["folder", "summary"]  # columns of a file of runs
 
 
 def load_frame(root: Path) -> pd.DataFrame:
@@ -63,19 +69,48 @@ def load_frame(root: Path) -> pd.DataFrame:
         raise UserError(
             f"runs: there is no folder {root}; {shell_command('train')} writes to outputs/"
         )
-    return make_frame(sorted(map(read_run, find_runs(root)), key=lambda run: -run.written))
+    runs = [read_run(folder) for folder in find_runs(root)]
+    runs.sort(key=attrgetter("written"), reverse=True)
+    return make_frame(runs)
 
 
 def make_frame(runs: Iterable[StoredRun]) -> pd.DataFrame:
     """Returns the table of some runs, in their order."""
-    rows = [row for run in runs for row in _make_rows(run)]
-    columns = dict.fromkeys([*COLUMNS, *(name for row in rows for name in row)])
+    rows: list[dict[str, Any]] = []
+    columns = dict.fromkeys(COLUMNS)
+    for run in runs:
+        for row in _make_rows(run):
+            rows.append(row)
+            columns |= dict.fromkeys(row)
     whole = {"seed": "Int64", "epochs": "Int64", "repeat": "Int64", "dim": "Int64"}
     return pd.DataFrame(rows, columns=list(columns)).astype(whole)
 
 
 def _make_rows(run: StoredRun) -> Iterator[dict[str, Any]]:
+    """Yields a row per evaluation and repeat; of an unfinished run a single row."""
+    row = _describe_run(run)
     config, summary = run.config, run.summary
+    if config is None or summary is None:
+        yield row | _progress(run)
+        return
+    row["result_id"] = summary.result_id
+    row["protocol_id"] = summary.protocol
+    row["dim"] = summary.embedding_size
+    row["stand_in"] = summary.stand_in
+    evaluations = {summary.evaluation: summary.jobs}
+    if summary.concatenated:
+        evaluations["concatenated"] = summary.concatenated.repeats
+    for evaluation, results in evaluations.items():
+        repeats: dict[int, list[dict[str, float]]] = {}
+        for result in results:
+            numbers = _numbers(result, config.select_metric)
+            repeats.setdefault(result.repeat, []).append(numbers)
+        for repeat, folds in repeats.items():
+            yield {**row, "evaluation": evaluation, "repeat": repeat, **_mean_numbers(folds)}
+
+
+def _describe_run(run: StoredRun) -> dict[str, Any]:
+    """Returns the columns that do not depend on the results of a run."""
     row: dict[str, Any] = {
         "run": run,
         "folder": str(run.folder),
@@ -87,24 +122,15 @@ def _make_rows(run: StoredRun) -> Iterator[dict[str, Any]]:
         "options": run.options,
         "configuration": json.dumps(comparable(run.options), sort_keys=True, default=str),
     }
-    if config is not None:
-        row |= {name: getattr(config, name) or "" for name in (*NAMES, "setting")}
-        row |= {"seed": config.seed, "epochs": config.epochs}
-        row["selected_by"] = f"{config.select_metric} on {config.selected_on}"
-    if config is None or summary is None:
-        yield {**row, **_progress(run)}
-        return
-    row |= {"result_id": summary.result_id, "protocol_id": summary.protocol}
-    row |= {"dim": summary.embedding_size, "stand_in": summary.stand_in}
-    results = {summary.evaluation: summary.jobs}
-    if summary.concatenated:
-        results["concatenated"] = summary.concatenated.repeats
-    for evaluation, some in results.items():
-        for repeat in dict.fromkeys(one.repeat for one in some):
-            folds = [_numbers(one, config.select_metric) for one in some if one.repeat == repeat]
-            names = [name for name in folds[0] if all(name in one for one in folds)]
-            means = {name: fmean(one[name] for one in folds) for name in names}
-            yield {**row, "evaluation": evaluation, "repeat": repeat, **means}
+    config = run.config
+    if config is None:
+        return row
+    for name in (*NAMES, "setting"):
+        row[name] = getattr(config, name) or ""
+    row["seed"] = config.seed
+    row["epochs"] = config.epochs
+    row["selected_by"] = f"{config.select_metric} on {config.selected_on}"
+    return row
 
 
 def _progress(run: StoredRun) -> dict[str, float]:
@@ -118,14 +144,27 @@ def _progress(run: StoredRun) -> dict[str, float]:
     return {"epoch": run.history[-1]["epoch"], "score": 100 * fmean(best.values())}
 
 
+def _mean_numbers(folds: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Returns the means over folds of the numbers that all of them have."""
+    means = {}
+    for name in folds[0]:
+        values = [numbers[name] for numbers in folds if name in numbers]
+        if len(values) == len(folds):
+            means[name] = fmean(values)
+    return means
+
+
 def _numbers(result: Result, select_metric: str) -> dict[str, float]:
     """Returns the numbers of one model in tables: scores in percent, epochs, steps and times."""
     numbers = _percent(result.metrics)
-    numbers |= {f"untrained_{name}": value for name, value in _percent(result.untrained).items()}
+    for name, value in _percent(result.untrained).items():
+        numbers[f"untrained_{name}"] = value
     epoch, step = result.best_epoch, result.best_step
-    more = {"epoch": epoch, "best_epoch": epoch, "train_steps": step}
-    more["score"] = _percent(result.selecting).get(select_metric)
-    numbers |= {name: float(value) for name, value in more.items() if value is not None}
+    score = _percent(result.selecting).get(select_metric)
+    optional = {"epoch": epoch, "best_epoch": epoch, "train_steps": step, "score": score}
+    for name, number in optional.items():
+        if number is not None:
+            numbers[name] = float(number)
     if result.steps and result.seconds:
         numbers["ms_per_batch"] = 1000 * result.seconds / result.steps
         if epoch and step:
@@ -134,20 +173,30 @@ def _numbers(result: Result, select_metric: str) -> dict[str, float]:
 
 
 def _percent(metrics: Mapping[str, float]) -> dict[str, float]:
-    return {n: 100 * v if is_score(n) else v for n, v in metrics.items() if n not in COLUMNS}
+    """Returns scores in percent and other measures as they are, without names of `COLUMNS`."""
+    numbers = {}
+    for name, value in metrics.items():
+        if name not in COLUMNS:
+            numbers[name] = 100 * value if is_score(name) else value
+    return numbers
 
 
 def comparable(options: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the options of a configuration: all but seed, repeats and evaluation."""
-    return {n: v for n, v in options.items() if v != {} and not f"{n}.".startswith(REPEATED)}
+    kept = {}
+    for name, value in options.items():
+        if value != {} and not f"{name}.".startswith(REPEATED):
+            kept[name] = value
+    return kept
 
 
 def one_per_run(frame: pd.DataFrame) -> pd.DataFrame:
     """Returns a row per run, in their order, with the mean scores of its repeats."""
     runs = frame.drop_duplicates("folder").set_index("folder", drop=False)
-    scores = [name for name in frame if name in ("score", "epoch") or name not in COLUMNS]
-    own = frame[frame.evaluation != "concatenated"]
-    runs[scores] = own.groupby("folder", sort=False)[scores].mean()
+    described = set(COLUMNS) - {"score", "epoch"}
+    scores = [name for name in frame if name not in described]
+    of_models = frame[frame.evaluation != "concatenated"]
+    runs[scores] = of_models.groupby("folder", sort=False)[scores].mean()
     return runs
 
 
@@ -157,12 +206,16 @@ def estimates(rows: pd.DataFrame, metrics: Iterable[str], prefix: str = "") -> d
     Metrics that no run has are left out. Of two runs with the same seed, the one with more repeats
     counts.
     """
-    columns = {metric: prefix + metric for metric in metrics if prefix + metric in rows}
+    by_metric = {}
     longest = rows.groupby("folder").repeat.transform("count")
-    ordered = rows[["seed", "repeat", *columns.values()]].iloc[(-longest).argsort(kind="stable")]
+    ordered = rows.iloc[(-longest).argsort(kind="stable")]
     ordered = ordered.drop_duplicates(["seed", "repeat"]).sort_values(["seed", "repeat"])
-    known = {metric: tuple(ordered[name].dropna()) for metric, name in columns.items()}
-    return {metric: Estimate(values) for metric, values in known.items() if values}
+    for metric in metrics:
+        if prefix + metric in ordered:
+            values = tuple(ordered[prefix + metric].dropna())
+            if values:
+                by_metric[metric] = Estimate(values)
+    return by_metric
 
 
 def estimate(rows: pd.DataFrame, metric: str) -> Estimate | None:
@@ -172,8 +225,24 @@ def estimate(rows: pd.DataFrame, metric: str) -> Estimate | None:
 
 def differing_options(options: Sequence[Mapping[str, Any]]) -> list[str]:
     """Returns the sorted names of the options that are not equal in all mappings."""
-    names = sorted(set().union(*options))
-    return [n for n in names if any(one.get(n, "") != options[0].get(n, "") for one in options)]
+    names: set[str] = set()
+    for mapping in options:
+        names.update(mapping)
+    return [name for name in sorted(names) if _differs(name, options)]
+
+
+def _differs(name: str, options: Sequence[Mapping[str, Any]]) -> bool:
+    first = options[0].get(name, "")
+    return any(mapping.get(name, "") != first for mapping in options)
+
+
+def describe_differences(options: Mapping[str, Any], expected: Mapping[str, Any]) -> dict[str, str]:
+    """Returns name → `<name>=<value> instead of <value>` of the options that differ."""
+    texts = {}
+    for name in differing_options([options, expected]):
+        value, usual = format_option(options.get(name)), format_option(expected.get(name))
+        texts[name] = f"{name}={value} instead of {usual}"
+    return texts
 
 
 def format_option(value: Any) -> str:
@@ -187,75 +256,100 @@ def format_option(value: Any) -> str:
 
 def short_names(names: Sequence[str]) -> dict[str, str]:
     """Returns dotted name → last part of the name, or the whole name if the part is not unique."""
-    last = Counter([*(name.rpartition(".")[2] for name in names), *NAMES])
-    return {name: leaf if last[leaf := name.rpartition(".")[2]] == 1 else name for name in names}
+    last_parts = {name: name.rpartition(".")[2] for name in names}
+    counts = Counter(NAMES)
+    counts.update(last_parts.values())
+    for name, part in last_parts.items():
+        if counts[part] > 1:
+            last_parts[name] = name
+    return last_parts
 
 
 def join_some(texts: Sequence[str], limit: int = 4) -> str:
     """Returns texts joined by commas; of many, the first ones and the number of the others."""
-    more = f" and {len(texts) - limit} more" if len(texts) > limit else ""
-    return ", ".join(texts[:limit]) + more
+    joined = ", ".join(texts[:limit])
+    if len(texts) > limit:
+        joined += f" and {len(texts) - limit} more"
+    return joined
 
 
 def varied_options(runs: pd.DataFrame) -> list[str]:
     """Returns the dotted names of the options in which runs differ, first those of many runs.
 
-    Data, networks and protocols differ in options by their nature, and losses and methods in those
-    of their own: an option counts if it differs between runs for which these names are equal. Of
-    options with equal values in all runs, such as two paths of one dataset, the first counts.
+    Each dataset, network, protocol, loss and method has options that others lack: an option counts
+    only if it differs between runs for which these names are equal. Of options with equal values in
+    all runs, such as two paths of one dataset, the first counts.
     """
-    found: Counter[str] = Counter()
     known = runs[runs.data.notna()].drop_duplicates("configuration")
+    counts: Counter[str] = Counter()
     for groups in (GROUPS, ("data", "protocol", "backbone")):
         for _, same in known.groupby(list(groups), sort=False):
-            for name in differing_options([comparable(one) for one in same.options]):
-                if name.startswith(OF_LOSS) == (groups == GROUPS) and not name.endswith(NAMED):
-                    found[name] += len(same)
-    names = sorted(found, key=lambda name: (-found[name], name))
-    values = {name: str([one.get(name) for one in known.options]) for name in names}
-    first = {text: name for name, text in reversed(values.items())}
-    return [name for name in names if first[values[name]] == name]
+            options = [comparable(mapping) for mapping in same.options]
+            for name in differing_options(options):
+                is_of_loss = name.startswith(OF_LOSS)
+                if is_of_loss == (groups == GROUPS) and not name.endswith(NAMED):
+                    counts[name] += len(same)
+    names = sorted(counts)
+    names.sort(key=counts.__getitem__, reverse=True)
+    first: dict[str, str] = {}  # text of the values of all runs: name
+    for name in names:
+        values = [mapping.get(name) for mapping in known.options]
+        first.setdefault(str(values), name)
+    return list(first.values())
 
 
 def option_columns(runs: pd.DataFrame) -> dict[str, list[str]]:
     """Returns title → a text per run, for the names and options in which runs differ."""
-    columns = {name: name_texts(runs, name) for name in GROUPS if runs[name].nunique() > 1}
+    columns = {}
+    for name in GROUPS:
+        if runs[name].nunique() > 1:
+            columns[name] = name_texts(runs, name)
     for name, short in short_names(varied_options(runs)).items():
-        columns[short] = [format_option(one[name]) if name in one else "" for one in runs.options]
+        columns[short] = [_option_text(options, name) for options in runs.options]
     return columns
+
+
+def _option_text(options: Mapping[str, Any], name: str) -> str:
+    return format_option(options[name]) if name in options else ""
 
 
 def name_texts(runs: pd.DataFrame, group: str) -> list[str]:
     """Returns the names of the runs' data, loss …; stand-in data are marked."""
-    marks = [
-        " (stand-in)" if group == "data" and any(map(one.get, STAND_INS)) else ""
-        for one in runs.options
-    ]
-    return [f"{name}{mark}" for name, mark in zip(runs[group].fillna(""), marks, strict=True)]
+    texts = []
+    for name, options in zip(runs[group].fillna(""), runs.options, strict=True):
+        is_stand_in = any(map(options.get, STAND_INS))
+        texts.append(f"{name} (stand-in)" if group == "data" and is_stand_in else name)
+    return texts
 
 
 def common_names(runs: pd.DataFrame) -> str:
     """Returns the names that all runs share: `cub, mlrc, plain, bn_inception`.
 
-    A name that all were given with `name=` comes first, in quotation marks.
+    The name of `name=` comes first, in quotation marks, if all runs have the same.
     """
     known = runs[runs.data.notna()]
-    shared = [name_texts(known, name)[0] for name in GROUPS if known[name].nunique() == 1]
-    given = known["name"].unique()
-    return ", ".join([*([f'"{given[0]}"'] if len(given) == 1 and given[0] else []), *shared])
+    shared = []
+    titles = known["name"].unique()
+    if len(titles) == 1 and titles[0]:
+        shared.append(f'"{titles[0]}"')
+    for group in GROUPS:
+        if known[group].nunique() == 1:
+            shared.append(name_texts(known, group)[0])
+    return ", ".join(shared)
 
 
 def write_runs(runs: Iterable[StoredRun]) -> str:
     """Returns the finished ones of some runs as CSV, a line each."""
+    by_folder = {run.folder: run for run in runs}
     lines = []
-    for run in {run.folder: run for run in runs}.values():
-        if run.summary is not None:
-            data = {**run.content["data"], "root": "data"}  # places of the sender's machine
-            config = {**run.content, "outputs": "outputs", "data": data}
-            summary = {**run.summary.model_dump(exclude_unset=True), "config": config}
-            lines.append(
-                ("/".join(run.folder.parts[-3:]), json.dumps(mask_options(summary), default=str))
-            )
+    for run in by_folder.values():
+        if run.summary is None:
+            continue
+        data = {**run.content["data"], "root": "data"}  # not a path of the sender's machine
+        config = {**run.content, "outputs": "outputs", "data": data}
+        summary = {**run.summary.model_dump(exclude_unset=True), "config": config}
+        text = json.dumps(mask_options(summary), default=str)
+        lines.append(("/".join(run.folder.parts[-3:]), text))
     return write_csv(pd.DataFrame(lines, columns=SENT))
 
 
@@ -268,8 +362,8 @@ def read_runs(path: Path) -> list[StoredRun]:
     runs = []
     try:
         with open_regular(path) as file:
-            table = pd.read_csv(file, dtype=str, usecols=[*SENT])
-        for folder, summary in table[[*SENT]].to_numpy():
+            table = pd.read_csv(file, dtype=str, usecols=SENT)
+        for folder, summary in table[SENT].to_numpy():
             run = StoredRun(Path(unquote_formula(folder)))
             run.parse_summary(json.loads(unquote_formula(summary)))
             runs.append(run)

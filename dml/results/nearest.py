@@ -8,7 +8,7 @@ from typing import Any
 
 from dml.core.installation import CONFIGS
 from dml.core.metric_names import metric_label
-from dml.results.frame import GROUPS, comparable, differing_options, format_option, join_some
+from dml.results.frame import GROUPS, comparable, describe_differences, join_some
 from dml.results.published import VALIDATED, read_result, rows_of
 from dml.results.tables import Cell
 from dml.runs.folder.stored_run import StoredRun
@@ -32,57 +32,69 @@ def find_nearest(run: StoredRun, evaluation: str = "", repeats: int = 0) -> Cell
     summary, config = run.summary, run.config
     if summary is None or config is None or summary.stand_in:
         return None
-    ours = {"protocol": summary.protocol, "evaluation": evaluation or summary.evaluation}
-    ours |= {"backbone": config.backbone, "dim": str(summary.embedding_size), "setting": ""}
-    found = []
-    named = run.content["data"].get("identified_by") == "name"  # not images of the user
-    for place, metric in enumerate(dict.fromkeys((config.select_metric, *METRICS))):
+    if run.content["data"].get("identified_by") != "name":  # images of the user
+        return None
+    ours = {
+        "protocol": summary.protocol,
+        "evaluation": evaluation or summary.evaluation,
+        "backbone": config.backbone,
+        "dim": str(summary.embedding_size),
+        "setting": "",
+    }
+    candidates = []
+    metrics = list(dict.fromkeys((config.select_metric, *METRICS)))
+    for metric in metrics:
         for row in rows_of("dataset", config.data, metric):
-            if named and row["method"] == summary.result_id:
+            if row["method"] == summary.result_id:
                 result = read_result(row)
                 differences = _differences(row, ours, config.selected_on)
-                rank = (len(differences), place, *result.preference, result.line)
-                found.append((rank, metric, result, differences))
-    if not found:
+                rank = (len(differences), metrics.index(metric), result.preference, result.line)
+                candidates.append((rank, metric, result, differences))
+    if not candidates:
         return None
-    _, metric, result, differences = min(found, key=itemgetter(0))
+    _, metric, result, differences = min(candidates, key=itemgetter(0))
     repeats = repeats or len({job.repeat for job in summary.jobs})
     if result.runs not in (None, repeats):
         differences["repeats"] = f"{result.runs} repeats instead of {repeats}"
-    if options := _other_options(run):
+    options = _other_options(run)
+    if options:
         differences["options"] = join_some(options)
-    names = f" ({', '.join(differences)})" if differences else ""
-    others = f"with {'; '.join(differences.values())}" if differences else "in the same setting"
     label = metric_label(metric)
-    text = f"{label} {result} ({result.place}), {others}"
-    return Cell(f"{label} {result.text}{names}", "published", text)
+    text = f"{label} {result.text}"
+    others = "in the same setting"
+    if differences:
+        text += f" ({', '.join(differences)})"
+        others = f"with {'; '.join(differences.values())}"
+    return Cell(text, "published", f"{label} {result} ({result.place}), {others}")
 
 
 def _differences(
     row: Mapping[str, str], ours: Mapping[str, str], selected_on: str
 ) -> dict[str, str]:
     """Returns the columns in which a published result differs; an empty one may be anything."""
-    found = {
-        name: f"{row[name]} instead of {own or 'the usual'}"
-        for name, own in ours.items()
-        if row[name] not in ("", own)
-    }
+    differences = {}
+    for name, value in ours.items():
+        if row[name] not in ("", value):
+            differences[name] = f"{row[name]} instead of {value or 'the usual'}"
     theirs = "validation" if row["protocol"] in VALIDATED else "test"
     if theirs != selected_on:
-        found["selection"] = f"selection on {theirs} classes instead of {selected_on} classes"
-    return found
+        differences["selection"] = f"selection on {theirs} classes instead of {selected_on} classes"
+    return differences
 
 
 def _other_options(run: StoredRun) -> list[str]:
     """Returns the options in which a run differs from the files that it chose."""
     from dml.results.catalog import identity_of  # late: most runs have no published number
 
-    names: dict[str, Any] = {"experiment": run.config.experiment if run.config else ""}
-    names |= {group: (run.content.get(group) or {}).get("name") for group in (*GROUPS, "search")}
-    chosen = [(CONFIGS / group / f"{name}.yaml", name) for group, name in names.items()]
-    words = (f"{path.parent.name}={name}" for path, name in chosen if path.exists())
+    names: dict[str, Any] = {}
+    if run.config:
+        names["experiment"] = run.config.experiment
+    for group in (*GROUPS, "search"):
+        names[group] = (run.content.get(group) or {}).get("name")
+    words = []
+    for group, name in names.items():
+        path = CONFIGS / group / f"{name}.yaml"
+        if path.exists():
+            words.append(f"{path.parent.name}={name}")
     ours, planned = comparable(run.options), comparable(identity_of(*words))
-    return [
-        f"{name}={format_option(planned.get(name))} instead of {format_option(ours.get(name))}"
-        for name in differing_options([ours, planned])
-    ]
+    return list(describe_differences(planned, ours).values())

@@ -45,8 +45,9 @@ def estimate_hours(cell: Cell) -> float | None:
 
 def estimate_training_hours(cfg: Any) -> float | None:
     """Returns the hours of one training; None if they are unknown."""
-    protocol, data, method = cfg.protocol, cfg.data, cfg.method
-    on_cpu, share = cfg.device == "cpu", SPLITS[protocol.splits].training_share
+    protocol, data = cfg.protocol, cfg.data
+    on_cpu = cfg.device == "cpu"
+    share = SPLITS[protocol.splits].training_share
     speed = NETWORKS.get(cfg.backbone.name, UNKNOWN)[on_cpu]
     images = _train_images(data.reader["_target_"])
     steps = protocol.steps_per_epoch
@@ -56,21 +57,37 @@ def estimate_training_hours(cfg: Any) -> float | None:
         return None
     if not on_cpu and cfg.precision == "fp32" and cfg.speed == "exact":
         speed *= FLOAT32_SPEED
-    epochs, patience = protocol.epochs, protocol.stopping.patience
-    every = protocol.evaluate_every / (steps if protocol.evaluate_unit == "steps" else 1)
-    if patience is not None:
-        in_epochs = protocol.stopping.unit == "epochs"
-        epochs = min(epochs, PATIENCES * patience * (1 if in_epochs else every))
-    passes = 2.0 if method.name == "imix" else 1.0
-    if method.name == "metrix" and "input" in method.types:
-        # About three mixes of a batch with few images per class, in the steps that draw this type.
-        passes = 1 + 3 / len(method.types)
-    work = epochs * steps * data.batch_size * passes
+    every = protocol.evaluate_every  # in epochs
+    if protocol.evaluate_unit == "steps":
+        every /= steps
+    epochs = _assumed_epochs(protocol, every)
+    work = epochs * steps * data.batch_size * _passes(cfg.method)
     if images is not None and not on_cpu:
         # Published splits have about as many test images as training images.
         validation = images * (1 - share if share < 1 else 1)
         work += epochs / every * validation * EVALUATION_COST
     return work / speed / 3600
+
+
+def _assumed_epochs(protocol: Any, every: float) -> float:
+    """Returns the epochs of a training that is evaluated every so many, and may stop early."""
+    patience = protocol.stopping.patience
+    if patience is None:
+        return protocol.epochs
+    longest = PATIENCES * patience
+    if protocol.stopping.unit != "epochs":
+        longest *= every
+    return min(protocol.epochs, longest)
+
+
+def _passes(method: Any) -> float:
+    """Returns the images that a method passes through the network, per image of the batch."""
+    if method.name == "imix":
+        return 2.0
+    if method.name == "metrix" and "input" in method.types:
+        # About three mixes of a batch with few images per class, in the steps that draw this type.
+        return 1 + 3 / len(method.types)
+    return 1.0
 
 
 def _train_images(reader: str) -> int | None:
@@ -111,9 +128,11 @@ def plan_frame(
     rows = []
     for cell in list_cells(experiment, overrides, runs):
         summary = read_json(cell.folder / "summary.json")
-        started = (cell.folder / "config.yaml").exists()
-        status = "done" if summary else "started" if started else "missing"
-        measured = summary["wall_seconds"] / 3600 if summary else None
+        status, measured = "missing", None
+        if summary:
+            status, measured = "done", summary["wall_seconds"] / 3600
+        elif (cell.folder / "config.yaml").exists():
+            status = "started"
         costs = estimate_hours(cell), estimate_gigabytes(cell), measured
         rows.append((experiment, cell.command, cell.overrides, status, cell.trainings, *costs))
     numbers = ["estimated", "gigabytes", "measured"]

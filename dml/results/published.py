@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from operator import itemgetter
 
 from dml.core.statistics import Moments, std_of_half_width, t_half_width
 
@@ -90,9 +91,11 @@ class PublishedResult:
     @property
     def place(self) -> str:
         """Paper and table in words."""
-        quoted = "quoted in " if self.origin == "quoted" else ""
-        table = self.table.replace("T", "Table ", 1) if self.table[1:].isdecimal() else self.table
-        return f"{quoted}{TITLES.get(self.source, self.source)}, {table}"
+        table = self.table
+        if table[1:].isdecimal():
+            table = table.replace("T", "Table ", 1)
+        text = f"{TITLES.get(self.source, self.source)}, {table}"
+        return f"quoted in {text}" if self.origin == "quoted" else text
 
     @property
     def decimals(self) -> int:
@@ -144,14 +147,15 @@ def find_results(
         source, tables: the paper and its tables to search.
     """
     setting = parse_setting(key.setting)
-    found = [
-        read_result(row)
-        for row in rows_of("source", source, metric)
-        if row["table"] in tables
-        and parse_setting(row["setting"]) == setting
-        and _matches(row, key)
-    ]
-    return sorted(found, key=lambda one: (*one.preference, tables.index(one.table)))
+    ranked = []
+    for row in rows_of("source", source, metric):
+        if row["table"] not in tables or parse_setting(row["setting"]) != setting:
+            continue
+        if _matches(row, key):
+            result = read_result(row)
+            ranked.append((result.preference, tables.index(result.table), result))
+    ranked.sort(key=itemgetter(0, 1))
+    return [result for _, _, result in ranked]
 
 
 def published_significance(key: ResultKey, against: ResultKey, metric: str, source: str) -> str:
@@ -160,31 +164,45 @@ def published_significance(key: ResultKey, against: ResultKey, metric: str, sour
     Returns:
         `above`, `below`, `overlap` (no difference), or an empty text where the paper has no mark.
     """
-    for row in () if key.setting or against.setting else read_table("ttests.csv"):
+    if key.setting or against.setting:
+        return ""
+    for row in read_table("ttests.csv"):
         columns = (row["source"], row["compared_with"], row["metric"])
         if columns == (source, against.method, metric) and _matches(row, key):
-            better = "above" if row["direction"] == "up" else "below"
-            return better if row["significant"] == "yes" else "overlap"
+            if row["significant"] != "yes":
+                return "overlap"
+            return "above" if row["direction"] == "up" else "below"
     return ""
 
 
 def parse_setting(text: str | None) -> dict[str, str]:
     """Returns the `key=value` pairs of a setting, with `20` and `20.0` written alike."""
-    pairs = (part.partition("=") for part in (text or "").split(";") if part.strip())
-    return {key.strip(): _canonical(value.strip()) for key, _, value in pairs}
+    pairs = {}
+    for part in (text or "").split(";"):
+        name, _, value = part.partition("=")
+        if part.strip():
+            pairs[name.strip()] = _canonical(value.strip())
+    return pairs
 
 
 @cache
 def read_table(name: str) -> tuple[dict[str, str], ...]:
     """Returns the rows of one of `papers/*.csv`, with their line numbers as `line`."""
     lines = (files("dml.results") / "papers" / name).read_text("utf-8").splitlines()
-    return tuple({**row, "line": str(n)} for n, row in enumerate(csv.DictReader(lines), start=2))
+    rows = list(csv.DictReader(lines))
+    for number, row in enumerate(rows, start=2):
+        row["line"] = str(number)
+    return tuple(rows)
 
 
 @cache
 def rows_of(column: str, value: str, metric: str) -> list[dict[str, str]]:
     """Returns the rows of `results.csv` with a value in a column, and a metric."""
-    return [r for r in read_table("results.csv") if (r[column], r["metric"]) == (value, metric)]
+    rows = []
+    for row in read_table("results.csv"):
+        if row[column] == value and row["metric"] == metric:
+            rows.append(row)
+    return rows
 
 
 def read_result(row: Mapping[str, str]) -> PublishedResult:
@@ -203,7 +221,12 @@ def _canonical(value: str) -> str:
 
 
 def _matches(row: dict[str, str], key: ResultKey) -> bool:
-    dim = row["dim"] if key.dim is None else str(key.dim)
-    columns = ("dataset", "backbone", "dim", "protocol", "evaluation", "method")
-    values = (key.data, key.backbone, dim, key.protocol, key.evaluation, key.method)
-    return all(row[name] in ("", value) for name, value in zip(columns, values, strict=True))
+    asked = {
+        "dataset": key.data,
+        "backbone": key.backbone,
+        "dim": row["dim"] if key.dim is None else str(key.dim),
+        "protocol": key.protocol,
+        "evaluation": key.evaluation,
+        "method": key.method,
+    }
+    return all(row[name] in ("", value) for name, value in asked.items())

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +46,18 @@ UNTRAINED = "untrained"  # the method whose runs train nothing
 NO_RUNS = make_frame(())
 
 
+@dataclass(frozen=True)
+class Score:
+    """A metric of a row: our estimate, the published result and their comparison; None: none."""
+
+    ours: Estimate | None = None
+    published: PublishedResult | None = None
+    comparison: compare.Comparison | None = None
+
+
+NO_SCORE = Score()
+
+
 @dataclass(eq=False)
 class Row:
     """One method under one setting.
@@ -53,9 +67,10 @@ class Row:
         options: that make its configuration.
         method: its name in tables and figures.
         cell: cell of the experiment; None for runs that belong to none.
+        position: of the cell in the experiment; infinite without a cell.
         runs: rows of the table of runs; empty if it has not been run.
         caveats: see `dml.results.compare`.
-        ours, published, comparisons: by metric, where there is one.
+        scores: by metric, those with an estimate or a published result.
         label: what distinguishes it from rows of the same key.
     """
 
@@ -63,11 +78,10 @@ class Row:
     options: Mapping[str, Any]
     method: str
     cell: Cell | None = None
+    position: float = math.inf
     runs: pd.DataFrame = field(default_factory=lambda: NO_RUNS)
     caveats: list[compare.Caveat] = field(default_factory=list)
-    ours: dict[str, Estimate] = field(default_factory=dict)
-    published: dict[str, PublishedResult] = field(default_factory=dict)
-    comparisons: dict[str, compare.Comparison] = field(default_factory=dict)
+    scores: dict[str, Score] = field(default_factory=dict)
     label: str = ""
 
     @property
@@ -75,10 +89,25 @@ class Row:
         """Method and label."""
         return f"{self.method} ({self.label})" if self.label else self.method
 
+    @property
+    def missing(self) -> Cell | None:
+        """Its cell, if that has not been run."""
+        return self.cell if self.runs.empty else None
+
+    @property
+    def repeats(self) -> list[int]:
+        """The different numbers of repeats of its metrics, in order."""
+        numbers = {score.ours.n for score in self.scores.values() if score.ours}
+        return sorted(numbers)
+
     @cached_property
     def stored(self) -> list[StoredRun]:
         """Its runs, in the order of their seeds."""
         return list(self.runs.drop_duplicates("folder").sort_values("seed", kind="stable").run)
+
+    def score(self, metric: str) -> Score:
+        """Returns the score of a metric; an empty one if there is none."""
+        return self.scores.get(metric, NO_SCORE)
 
     def option_text(self, name: str) -> str:
         """Returns the text of an option, or of the run's `name=`; a dash if it is not set."""
@@ -109,6 +138,11 @@ class Section:
     tested: Sequence[Row]
     tests: pd.DataFrame
 
+    @property
+    def all_rows(self) -> list[Row]:
+        """Its rows, and then its baselines."""
+        return [*self.rows, *self.baselines]
+
 
 @dataclass(frozen=True)
 class Report:
@@ -133,7 +167,10 @@ class Report:
     @property
     def rows(self) -> list[Row]:
         """Rows of all sections."""
-        return [row for section in self.sections for row in section.rows]
+        rows: list[Row] = []
+        for section in self.sections:
+            rows += section.rows
+        return rows
 
     @property
     def frame(self) -> pd.DataFrame:
@@ -145,26 +182,28 @@ class Report:
         """A line for every folder that is left out, and one on the runs without a summary."""
         damaged = self.runs.query("state == 'damaged'")
         lines = [f"left out: {run.folder}: {run.problem}" for run in damaged.itertuples()]
-        if count := len(self.runs.query("state != 'damaged' and state != 'finished'")):
-            lines.append(
-                f"not finished: {_count(count, 'run')}; {shell_command('runs')} lists them"
-            )
+        unfinished = len(self.runs.query("state != 'damaged' and state != 'finished'"))
+        if unfinished:
+            count = _count(unfinished, "run")
+            lines.append(f"not finished: {count}; {shell_command('runs')} lists them")
         return lines
 
     @property
     def status(self) -> str:
         """Progress in words."""
-        cells, frame = len(self.cells), self.frame
+        cells = len(self.cells)
         if cells:
             return f"{cells - len(self.missing)} of {cells} cells run"
+        frame = self.frame
         if frame.empty:
             return "drawn by a script" if self.about.script else "no runs"
+        configurations = _count(frame.configuration.nunique(), "configuration")
         runs = _count(frame.folder.nunique(), "run")
-        return f"{_count(frame.configuration.nunique(), 'configuration')}, {runs}"
+        return f"{configurations}, {runs}"
 
 
 def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    return f"1 {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def build_report(
@@ -181,19 +220,34 @@ def build_report(
         root: folder of run folders.
         contributed: runs of other users, of any experiment.
     """
-    stored = {r.folder.name: r for r in contributed if r.config and r.config.experiment == about.id}
-    local = map(read_run, find_runs(root / about.id))
-    stored |= {r.folder.name: r for r in local if r.summary or r.folder.name not in stored}
-    runs = make_frame(stored.values())
+    runs = make_frame(_read_stored(about.id, root, contributed))
     if about.source is None:  # which measures to print is up to the runs
-        more = [name for name in EXTRA_METRICS if name in runs]
-        about = about.model_copy(update={"metrics": [*about.metrics, *more]})
+        measured = [name for name in EXTRA_METRICS if name in runs]
+        about = about.model_copy(update={"metrics": about.metrics + measured})
     rows = _build_rows(runs[runs.state == "finished"], cells, about)
-    done = {id(r.cell) for r in rows if len(r.runs) and compare.is_comparable(r.caveats)}
-    missing = [cell for cell in cells if id(cell) not in done]
-    place = "" if root == Path("outputs") else f" outputs={root}"
-    command = f"{shell_command('train')} experiment={about.id}{place}"
+    done = set()
+    for row in rows:
+        if len(row.runs) and compare.is_comparable(row.caveats):
+            done.add(row.position)
+    missing = [cell for position, cell in enumerate(cells) if position not in done]
+    command = f"{shell_command('train')} experiment={about.id}"
+    if root != Path("outputs"):
+        command += f" outputs={root}"
     return Report(about, cells, runs, _build_sections(rows, about), missing, command)
+
+
+def _read_stored(name: str, root: Path, contributed: Iterable[StoredRun]) -> list[StoredRun]:
+    """Returns the runs of an experiment; of equal runs the local one, if it is finished."""
+    of_others = {}
+    for run in contributed:
+        if run.config and run.config.experiment == name:
+            of_others[run.folder.name] = run
+    stored = dict(of_others)
+    for folder in find_runs(root / name):
+        run = read_run(folder)
+        if run.summary or run.folder.name not in of_others:
+            stored[run.folder.name] = run
+    return list(stored.values())
 
 
 def metric_name(metric: str) -> str:
@@ -208,53 +262,111 @@ def main_metric(about: ExperimentConfig) -> str:
 
 def _build_rows(frame: pd.DataFrame, cells: Sequence[Cell], about: ExperimentConfig) -> list[Row]:
     """Returns the rows of the cells in their order, run or not, then of runs that fit no cell."""
-    planned = [
-        Row(key, comparable(identity(cell.options)), LOSS_NAMES.get(key.method, key.method), cell)
-        for cell in cells
-        for key in cell.result_keys()
-    ]
+    planned = _plan_rows(cells)
     rows = []
     for (_, evaluation), runs in frame.groupby(["configuration", "evaluation"], sort=False):
-        first, options = runs.iloc[0], comparable(runs.options.iloc[0])
-        place = (first["data"], first.backbone, int(first.dim), first.protocol_id)
-        key = ResultKey(*place, str(evaluation), first.result_id, first.setting)
-        same = [row for row in planned if row.key.measured == key.measured]
-        plan = min(same, key=lambda r: len(differing_options([options, r.options])), default=None)
-        caveats = compare.list_caveats(runs, options, plan.options if plan else None, about.source)
-        name = LOSS_NAMES.get(key.method, key.method)
-        if about.source is None:
-            name = method_name(first.loss, first.method)
-        rows.append(Row(key, options, name, plan.cell if plan else None, runs, caveats))
-    done, order = {id(row.cell) for row in rows}, {id(cell): n for n, cell in enumerate(cells)}
-    rows += [row for row in planned if id(row.cell) not in done]
-    rows.sort(key=lambda row: order.get(id(row.cell), len(cells)))
-    by_key: dict[ResultKey, list[Row]] = defaultdict(list)
+        rows.append(_measured_row(runs, str(evaluation), planned, about))
+    done = {row.position for row in rows}
+    rows += [row for row in planned if row.position not in done]
+    rows.sort(key=attrgetter("position"))
     for row in rows:
-        by_key[row.key if about.source else replace(row.key, method=row.method)].append(row)
-        _add_numbers(row, about)
-    for key, same in by_key.items():
-        names = short_names(differing_options([row.options for row in same]))
-        setting = [f"{name} {value}" for name, value in parse_setting(key.setting).items()]
-        for row in same:
-            texts = [f"{short} {row.option_text(name)}" for name, short in names.items()]
-            row.label = join_some([*setting, *texts])
+        _add_scores(row, about)
+    _add_labels(rows, about)
     return rows
 
 
-def _add_numbers(row: Row, about: ExperimentConfig) -> None:
+def _plan_rows(cells: Sequence[Cell]) -> list[Row]:
+    """Returns a row without runs per cell and evaluation."""
+    rows = []
+    for position, cell in enumerate(cells):
+        options = comparable(identity(cell.options))
+        for key in cell.result_keys():
+            name = LOSS_NAMES.get(key.method, key.method)
+            rows.append(Row(key, options, name, cell, position))
+    return rows
+
+
+def _measured_row(
+    runs: pd.DataFrame, evaluation: str, planned: Sequence[Row], about: ExperimentConfig
+) -> Row:
+    """Returns the row of runs of one configuration, with the cell that differs in least options."""
+    first = runs.iloc[0]
+    options = comparable(first["options"])
+    key = ResultKey(
+        first["data"],
+        first["backbone"],
+        int(first["dim"]),
+        first["protocol_id"],
+        evaluation,
+        first["result_id"],
+        first["setting"],
+    )
+    row = Row(key, options, LOSS_NAMES.get(key.method, key.method), runs=runs)
+    if about.source is None:
+        row.method = method_name(first["loss"], first["method"])
+    plan = _closest_plan(row, planned)
+    planned_options = None
+    if plan is not None:
+        row.cell, row.position = plan.cell, plan.position
+        planned_options = plan.options
+    row.caveats = compare.list_caveats(runs, options, planned_options, about.source)
+    return row
+
+
+def _closest_plan(row: Row, planned: Sequence[Row]) -> Row | None:
+    """Returns the planned row of the same method and data that differs in the fewest options."""
+    closest, fewest = None, math.inf
+    for plan in planned:
+        if plan.key.measured != row.key.measured:
+            continue
+        differing = len(differing_options([row.options, plan.options]))
+        if differing < fewest:
+            closest, fewest = plan, differing
+    return closest
+
+
+def _add_labels(rows: Sequence[Row], about: ExperimentConfig) -> None:
+    """Adds what distinguishes rows of the same key: their settings and differing options."""
+    by_key: dict[ResultKey, list[Row]] = defaultdict(list)
+    for row in rows:
+        key = row.key if about.source else replace(row.key, method=row.method)
+        by_key[key].append(row)
+    for key, same in by_key.items():
+        options = [row.options for row in same]
+        names = short_names(differing_options(options))
+        setting = [f"{name} {value}" for name, value in parse_setting(key.setting).items()]
+        for row in same:
+            texts = [f"{short} {row.option_text(name)}" for name, short in names.items()]
+            row.label = join_some(setting + texts)
+
+
+def _add_scores(row: Row, about: ExperimentConfig) -> None:
     """Adds the estimates of a row, the published results of its cell, and their comparison."""
-    row.ours = estimates(row.runs, about.metrics)
-    if row.cell is not None and about.source:
-        # The published result is the cell's, whatever options the run has.
-        key = replace(next(row.cell.result_keys()), evaluation=row.key.evaluation)
-        for metric in about.metrics:
-            for result in find_results(key, metric, about.source, about.tables)[:1]:
-                row.published[metric] = result
-    repeats = max((one.n for one in row.ours.values()), default=0)
-    row.caveats += compare.result_caveats(repeats, next(iter(row.published.values()), None))
-    for metric in row.ours.keys() & row.published.keys():
-        ours, published = row.ours[metric], row.published[metric]
-        row.comparisons[metric] = compare.compare(ours, published, row.caveats, metric)
+    ours = estimates(row.runs, about.metrics)
+    published = _published_results(row, about)
+    repeats = max((estimate.n for estimate in ours.values()), default=0)
+    first_result = next(iter(published.values()), None)
+    row.caveats += compare.result_caveats(repeats, first_result)
+    for metric in about.metrics:
+        score = Score(ours.get(metric), published.get(metric))
+        if score.ours and score.published:
+            compared = compare.compare(score.ours, score.published, row.caveats, metric)
+            score = replace(score, comparison=compared)
+        if score != NO_SCORE:
+            row.scores[metric] = score
+
+
+def _published_results(row: Row, about: ExperimentConfig) -> dict[str, PublishedResult]:
+    """Returns metric → published result of a row's cell, whatever options the runs have."""
+    results: dict[str, PublishedResult] = {}
+    if row.cell is None or not about.source:
+        return results
+    key = replace(next(row.cell.result_keys()), evaluation=row.key.evaluation)
+    for metric in about.metrics:
+        matching = find_results(key, metric, about.source, about.tables)
+        if matching:
+            results[metric] = matching[0]
+    return results
 
 
 def _build_sections(rows: Sequence[Row], about: ExperimentConfig) -> list[Section]:
@@ -262,53 +374,107 @@ def _build_sections(rows: Sequence[Row], about: ExperimentConfig) -> list[Sectio
     by_key: dict[ResultKey, list[Row]] = defaultdict(list)
     for row in rows:
         by_key[replace(row.key, method="", setting="")].append(row)
-    sections, metric = [], main_metric(about)
-    for key, same in sorted(by_key.items(), key=lambda item: all(r.runs.empty for r in item[1])):
-        trained = [r for r in same if r.options.get("method.name") != UNTRAINED] or same
-        runs = pd.concat([row.runs for row in trained])
-        shelf = [replace(row, method="off the shelf") for row in same if row not in trained]
-        names = runs["name"].unique()
-        title = [
-            *(key.data, key.backbone, f"{key.dim}-d" if key.dim else "", key.protocol),
-            "" if key.evaluation == "single" else key.evaluation,
-            "stand-in data" if runs.stand_in.any() else "",
-            f'"{names[0]}"' if len(names) == 1 and names[0] else "",
-        ]
-        settings = [] if about.source else [*["name"] * (len(names) > 1), *varied_options(runs)]
-        if about.source is None:
-            trained.sort(key=lambda row: (row.method, _values(row, settings)))
-        metrics = [m for m in about.metrics if any(m in (*r.ours, *r.published) for r in same)]
+    with_runs, published_only = [], []
+    for key, same in by_key.items():
+        measured: set[str] = set()
+        for row in same:
+            measured.update(row.scores)
+        metrics = [metric for metric in about.metrics if metric in measured]
         if not metrics:  # concatenated models have no steps to count, for example
             continue
-        tested = [row for row in trained if metric in row.ours and row.ours[metric].n > 1]
-        if about.source:
-            tested = [row for row in tested if compare.is_comparable(row.caveats)]
-        if len(tested) > compare.MAX_ROWS:
-            tested = []
-        samples = [(row.key, row.ours[metric]) for row in tested]
-        tests = compare.pair_tests(samples, metric, about.source)
-        before = runs[runs["method"] != UNTRAINED]
-        baselines = [*_untrained_rows(before, key, about.metrics), *shelf]
-        text = ", ".join(filter(None, title))
-        sections.append(Section(text, trained, baselines, metrics, settings, tested, tests))
-    return sections
+        section = _build_section(key, same, metrics, about)
+        if all(row.runs.empty for row in same):
+            published_only.append(section)
+        else:
+            with_runs.append(section)
+    return with_runs + published_only
 
 
-def _values(row: Row, names: Sequence[str]) -> list[tuple]:
+def _build_section(
+    key: ResultKey, rows: list[Row], metrics: Sequence[str], about: ExperimentConfig
+) -> Section:
+    """Returns the section of rows with one key, of which `metrics` have been measured."""
+    trained = [row for row in rows if row.options.get("method.name") != UNTRAINED] or rows
+    runs = pd.concat([row.runs for row in trained])
+    settings = []
+    if about.source is None:
+        settings = varied_options(runs)
+        if len(runs["name"].unique()) > 1:
+            settings.insert(0, "name")
+        trained.sort(key=lambda row: (row.method, _sort_values(row, settings)))
+    metric = main_metric(about)
+    estimated = _list_tested(trained, metric, about)
+    tested = [row for row, _ in estimated]
+    samples = [(row.key, estimate) for row, estimate in estimated]
+    tests = compare.pair_tests(samples, metric, about.source)
+    baselines = _untrained_rows(runs[runs["method"] != UNTRAINED], key, about.metrics)
+    for row in rows:
+        if row not in trained:
+            baselines.append(replace(row, method="off the shelf"))
+    return Section(_section_title(key, runs), trained, baselines, metrics, settings, tested, tests)
+
+
+def _section_title(key: ResultKey, runs: pd.DataFrame) -> str:
+    """Returns data, backbone, embedding size, protocol and evaluation, and a common name."""
+    names = runs["name"].unique()
+    parts = [key.data, key.backbone]
+    if key.dim:
+        parts.append(f"{key.dim}-d")
+    parts.append(key.protocol)
+    if key.evaluation != "single":
+        parts.append(key.evaluation)
+    if runs.stand_in.any():
+        parts.append("stand-in data")
+    if len(names) == 1 and names[0]:
+        parts.append(f'"{names[0]}"')
+    return ", ".join(filter(None, parts))
+
+
+def _list_tested(
+    rows: Sequence[Row], metric: str, about: ExperimentConfig
+) -> list[tuple[Row, Estimate]]:
+    """Returns the rows that are tested, with their estimates; none if they are too many."""
+    tested = []
+    for row in rows:
+        ours = row.score(metric).ours
+        if ours is None or ours.n < 2:
+            continue
+        if about.source is None or compare.is_comparable(row.caveats):
+            tested.append((row, ours))
+    return tested if len(tested) <= compare.MAX_ROWS else []
+
+
+def _sort_values(row: Row, names: Sequence[str]) -> list[tuple]:
     """Returns the values of some options to sort by, numbers in their order before texts."""
-    values = [row.options.get(name) for name in names]
-    return [(0, v, "") if isinstance(v, int | float) else (1, 0, str(v)) for v in values]
+    values: list[tuple] = []
+    for name in names:
+        value = row.options.get(name)
+        if isinstance(value, int | float):
+            values.append((0, value, ""))
+        else:
+            values.append((1, 0, str(value)))
+    return values
 
 
 def _untrained_rows(runs: pd.DataFrame, key: ResultKey, metrics: Sequence[str]) -> list[Row]:
     """Returns a row per initialization of the network: its scores before training, over seeds."""
-    networks = [
-        {name: v for name, v in options.items() if name.startswith(("backbone.", "embed"))}
-        for options in runs.options
-    ]
-    names, rows = differing_options(networks), []
-    labels = [join_some([f"{n} {format_option(one.get(n))}" for n in names]) for one in networks]
+    networks = [_network_options(options) for options in runs.options]
+    names = differing_options(networks)
+    labels = []
+    for network in networks:
+        texts = [f"{name} {format_option(network.get(name))}" for name in names]
+        labels.append(join_some(texts))
+    rows = []
     for label, same in runs.groupby(np.array(labels, dtype=object), sort=False):
-        if ours := estimates(same, metrics, "untrained_"):
-            rows.append(Row(key, {}, UNTRAINED, ours=ours, label=str(label)))
+        ours = estimates(same, metrics, "untrained_")
+        if ours:
+            scores = {metric: Score(estimate) for metric, estimate in ours.items()}
+            rows.append(Row(key, {}, UNTRAINED, scores=scores, label=str(label)))
     return rows
+
+
+def _network_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the options that decide a network before training."""
+    return {
+        name: value for name, value in options.items() if name.startswith(("backbone.", "embed"))
+    }

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +40,7 @@ from dml.results.published import TITLES, PublishedResult
 from dml.results.report import Report, Row, Section, build_report, main_metric, metric_name
 from dml.results.tables import Cell, Column, Table, markdown_table, terminal_table
 from dml.runs.console import DASH
+from dml.runs.folder.stored_run import StoredRun
 
 if TYPE_CHECKING:
     from dml.results.figures import Picture
@@ -73,19 +73,16 @@ def write_reports(
 
     Raises:
         UserError: an experiment does not exist, `single` has no runs, or a file of somebody else
-            is in the place of a report.
+            has the path of a report.
     """
-    contributed = [run for path in results for run in read_runs(path)]
+    contributed: list[StoredRun] = []
+    for path in results:
+        contributed += read_runs(path)
     known = catalog.experiment_ids()
-    with_runs = {path.parents[2].name for path in root.glob("*/*/*/summary.json")}
-    with_runs |= {run.config.experiment for run in contributed if run.config}
-    valid = list(dict.fromkeys([*known, *sorted(with_runs)]))
-    for name in names:
-        if name not in (*valid, "all"):
-            more = f"; those with finished runs in {root}: {', '.join(with_runs) or 'none'}"
-            raise UserError(f"experiment: no '{name}'{nearest(name, [*valid, 'all']) or more}")
-    ids = list(dict.fromkeys(id for name in names for id in (valid if name == "all" else [name])))
-    stem = ids[0] if len(ids) == 1 else "all" if "all" in names else "report"
+    ids = _chosen_ids(names, known, root, contributed)
+    stem = "all" if "all" in names else "report"
+    if len(ids) == 1:
+        stem = ids[0]
     paths = _check_files(out, check_name(stem, "experiment"), results, overwrite)
     output_folder(out)
     reports = []
@@ -93,37 +90,83 @@ def write_reports(
         cells = catalog.list_cells(id, outputs=str(root)) if id in known else ()
         reports.append(build_report(catalog.load_experiment(id), cells, root, contributed))
     console = PlainConsole()
+    _print_reports(reports, console)
+    drawn = _draw_all(reports) if figures else {}
+    runs: list[StoredRun] = []
     for report in reports:
-        parts = list_parts(report, MAX_COMMANDS) if len(reports) <= MAX_TABLES else ()
-        for part in (heading(report), *parts):
-            if isinstance(part, Table):
-                part = Text.assemble(terminal_table(part, console.width), "\n")
-            console.print(part, soft_wrap=True)  # unbroken, to be copied
-    if drawable := [report for report in reports if figures and len(report.runs)]:
-        from dml.results.figures import draw_figures  # imported late: it loads matplotlib
-    to_draw = show_progress(drawable, "drawing figures of report", len(drawable))
-    drawn = {report.about.id: draw_figures(report) for report in to_draw}
-    tables = (
-        write_csv(to_frame(reports).map(_show_value)),
-        write_runs(run for one in reports for run in one.runs.run),
-    )
+        runs.extend(report.runs.run)
+    tables = (write_csv(to_frame(reports).map(_show_value)), write_runs(runs))
     mark = f"{text_mark(f'report {stem}')}\n{_list_tables(tables, paths[2:])}"
-    texts = (
-        render_page(reports, drawn, datetime.now(), mark),
-        f"{mark}\n\n{to_markdown(reports)}",
-        *tables,
-    )
-    for path, text in zip(paths, texts, strict=True):
+    page = render_page(reports, drawn, datetime.now(), mark)
+    markdown = f"{mark}\n\n{to_markdown(reports)}"
+    for path, text in zip(paths, (page, markdown, *tables), strict=True):
         write_text(path, text)
         console.print(f"written  {path}", soft_wrap=True)
     return paths
+
+
+def _chosen_ids(
+    names: Sequence[str], known: Sequence[str], root: Path, contributed: Iterable[StoredRun]
+) -> list[str]:
+    """Returns the ids of the experiments and folders that are named.
+
+    Raises:
+        UserError: a name is neither of an experiment nor of a folder with runs.
+    """
+    with_runs = {path.parents[2].name for path in root.glob("*/*/*/summary.json")}
+    for run in contributed:
+        if run.config:
+            with_runs.add(run.config.experiment)
+    valid = dict.fromkeys(known) | dict.fromkeys(sorted(with_runs))
+    ids: dict[str, None] = {}
+    for name in names:
+        if name == "all":
+            ids |= valid
+        elif name in valid:
+            ids[name] = None
+        else:
+            finished = ", ".join(sorted(with_runs)) or "none"
+            more = f"; those with finished runs in {root}: {finished}"
+            raise UserError(f"experiment: no '{name}'{nearest(name, [*valid, 'all']) or more}")
+    return list(ids)
+
+
+def _print_reports(reports: Sequence[Report], console: PlainConsole) -> None:
+    """Prints the tables of a few reports; of many a line each."""
+    for report in reports:
+        _print_line(heading(report), console)
+        if len(reports) > MAX_TABLES:
+            continue
+        for part in list_parts(report, MAX_COMMANDS):
+            if isinstance(part, Table):
+                text = terminal_table(part, console.width)
+                _print_line(Text.assemble(text, "\n"), console)
+            else:
+                _print_line(part, console)
+
+
+def _print_line(text: str | Text, console: PlainConsole) -> None:
+    console.print(text, soft_wrap=True)  # unbroken, to be copied
+
+
+def _draw_all(reports: Sequence[Report]) -> dict[str, list[Picture]]:
+    """Returns id → pictures of the reports with runs."""
+    drawable = [report for report in reports if len(report.runs)]
+    if not drawable:
+        return {}
+    from dml.results.figures import draw_figures  # imported late: it loads matplotlib
+
+    drawn = {}
+    for report in show_progress(drawable, "drawing figures of report", len(drawable)):
+        drawn[report.about.id] = draw_figures(report)
+    return drawn
 
 
 def _check_files(out: Path, stem: str, results: Sequence[Path], overwrite: bool) -> list[Path]:
     """Returns the files of a report if they may be written: page, text, table and runs.
 
     Raises:
-        UserError: a file of somebody else is in their place, or one that the command reads.
+        UserError: a path has a file of somebody else, or one that the command reads.
     """
     of_report = has_mark(f"report {stem}")
     pages = [out / f"{stem}.html", out / f"{stem}.md"]
@@ -131,11 +174,8 @@ def _check_files(out: Path, stem: str, results: Sequence[Path], overwrite: bool)
     def of_pages(path: Path) -> bool:
         return _digest(path) in _read_tables(pages)
 
-    kinds = {
-        **{page.name: of_report for page in pages},
-        f"{stem}.csv": of_pages,
-        f"{stem}_runs.csv": of_pages,
-    }
+    kinds = {page.name: of_report for page in pages}
+    kinds |= {f"{stem}.csv": of_pages, f"{stem}_runs.csv": of_pages}
     paths = []
     for name, is_ours in kinds.items():
         check_not_input(out / name, "--out", *results)
@@ -155,15 +195,15 @@ def _list_tables(texts: Sequence[str], paths: Sequence[Path]) -> str:
 
 def _read_tables(pages: Sequence[Path]) -> set[str]:
     """Returns the digests that pages list at their beginning; those that are there."""
-    found: set[str] = set()
+    listed: set[str] = set()
     for page in pages:
         if not page.exists():
             continue
         with open_regular(page) as file:
             beginning = file.read(BEGINNING).decode("utf-8", "replace")
         for digests in re.findall(r"<!-- tables: ([0-9a-f ]*) -->", beginning):
-            found.update(digests.split())
-    return found
+            listed.update(digests.split())
+    return listed
 
 
 def _digest(path: Path) -> str:
@@ -188,11 +228,12 @@ def render_page(
     environment = Environment(
         loader=PackageLoader("dml.results", "templates"), autoescape=True, finalize=_show_value
     )
-    helpers = (section_table, question, legend, title_in_words, format_epoch, format_option)
-    environment.globals |= {helper.__name__: helper for helper in helpers}
+    for helper in (section_table, question, legend, title_in_words, format_epoch, format_option):
+        environment.globals[helper.__name__] = helper
     environment.globals |= {"verdicts": VERDICTS, "marks": MARKS, "blocking": BLOCKING}
-    names = [title_in_words(report.about) for report in reports]
-    title = "; ".join(names) if len(names) <= MAX_TABLES else f"{len(names)} experiments"
+    title = f"{len(reports)} experiments"
+    if len(reports) <= MAX_TABLES:
+        title = "; ".join([title_in_words(report.about) for report in reports])
     page = environment.get_template("page.html.j2")
     date = f"{made:%Y-%m-%d %H:%M}"
     return page.render(name=title, reports=reports, figures=figures, made=date, mark=mark)
@@ -206,19 +247,24 @@ def _show_value(value: Any) -> Any:
 
 def title_in_words(about: ExperimentConfig) -> str:
     """Returns `Mean field theory, Table 2` for mft_table2; the title of runs of no paper."""
-    item = re.sub(r"(\d+)$", r" \1", about.id.partition("_")[2]).replace("_", ", ").capitalize()
-    return f"{TITLES[about.source]}, {item}" if about.source else about.title
+    if not about.source:
+        return about.title
+    _, _, item = about.id.partition("_")
+    words = re.sub(r"(\d+)$", r" \1", item).replace("_", ", ").capitalize()
+    return f"{TITLES[about.source]}, {words}"
 
 
 def question(report: Report) -> str:
     """Returns a sentence about what the tables of a report ask."""
-    methods = dict.fromkeys(row.method for row in report.rows)
-    data = join_some([*dict.fromkeys(row.key.data for row in report.rows)])
+    rows = report.rows
+    methods = list(dict.fromkeys(row.method for row in rows))
+    names = list(dict.fromkeys(row.key.data for row in rows))
+    data = join_some(names)
     metric = metric_name(main_metric(report.about))
     if len(methods) < 2:
         return f"What is the {metric} of {', '.join(methods)} on {data}?"
-    then = ", and does it agree with the paper?" if report.about.source else "?"
-    return f"Which of {len(methods)} methods has the best {metric} on {data}{then}"
+    end = ", and does it agree with the paper?" if report.about.source else "?"
+    return f"Which of {len(methods)} methods has the best {metric} on {data}{end}"
 
 
 def section_table(section: Section, report: Report) -> Table:
@@ -226,62 +272,74 @@ def section_table(section: Section, report: Report) -> Table:
 
     Published results and marks only where there are any.
     """
-    rows, blanks = (*section.rows, *section.baselines), [""] * len(section.baselines)
-    names = [row.method if section.settings else row.name for row in section.rows]
-    columns = [Column("method", names + [row.name for row in section.baselines])]
+    columns = [_method_column(section)]
+    columns += _setting_columns(section)
     # Where space is short, later metrics are left out first, then the nearest published results.
+    for position, metric in enumerate(section.metrics):
+        rank = 100 + position if position else 0
+        columns += _metric_columns(section, report, metric, rank)
+    if report.about.source is None:
+        columns += _nearest_columns(section)
+    columns.append(_count_column(section))
+    columns += _test_columns(section)
+    columns += _mark_columns(section)
+    return Table(section.title, columns, _caption(section, report), len(section.baselines))
+
+
+def _method_column(section: Section) -> Column:
+    """Returns the names of the rows, without options that have columns."""
+    names = []
+    for row in section.rows:
+        names.append(row.method if section.settings else row.name)
+    for row in section.baselines:
+        names.append(row.name)
+    return Column("method", names)
+
+
+def _setting_columns(section: Section) -> Iterator[Column]:
+    """Yields a column per option in which runs of no experiment differ."""
+    blanks = [""] * len(section.baselines)
     for rank, (name, title) in enumerate(short_names(section.settings).items(), start=2):
         texts = [row.option_text(name) for row in section.rows]
-        columns.append(Column(title, texts + blanks, rank, right=True))
-    for place, metric in enumerate(section.metrics):
-        columns += _metric_columns(section, report, metric, rank=100 + place if place else 0)
-    if report.about.source is None:
-        repeats = [max(one.n for one in row.ours.values()) for row in section.rows]
-        keys = [(row.stored[0], row.key.evaluation) for row in section.rows]
-        cells = [find_nearest(*key, n) or "" for key, n in zip(keys, repeats, strict=True)]
-        if any(cells):
-            columns.append(Column("published (what differs)", cells + blanks, 99))
-    counts = ["/".join(map(str, sorted({e.n for e in r.ours.values()}))) or DASH for r in rows]
-    counted = [Cell(text, runs=row.stored) for text, row in zip(counts, rows, strict=True)]
-    columns.append(Column("n", counted, right=True))
-    columns += _test_columns(section)
-    caveats = [row.caveats for row in rows]
-    if any(caveats):
-        marks = [
-            Cell(_letters(some), "" if is_comparable(some) else "blocks", "; ".join(map(str, some)))
-            for some in caveats
-        ]
-        columns.append(Column("marks", marks))
-    return Table(section.title, columns, _caption(section, report), len(section.baselines))
+        yield Column(title, texts + blanks, rank, right=True)
 
 
 def _metric_columns(section: Section, report: Report, metric: str, rank: int) -> Iterator[Column]:
     """Yields our estimates, and published results and differences if there are any."""
-    rows = (*section.rows, *section.baselines)
-    # As many digits as published; two where nothing is.
-    printed = [row.published[metric].decimals for row in section.rows if metric in row.published]
-    digits = max(printed, default=DECIMALS.get(metric, 2))
-    means = {id(r): f"{r.ours[metric].mean:.{digits}f}" for r in section.rows if metric in r.ours}
-    best = max(means.values(), key=float) if len(means) > 1 and is_score(metric) else ""
-
-    def our_cell(row: Row) -> Cell:
-        if ours := row.ours.get(metric):
-            kind = "best" if best and means.get(id(row)) == best else ""
-            return Cell(ours.format(digits, report.about.spread), kind)
-        if row.cell and row.runs.empty:
-            return Cell(DASH, "missing", row.cell.command)
-        return Cell(DASH)
-
     column = partial(Column, rank=rank, right=True, group=metric_name(metric))
-    yield column(metric_name(metric), [our_cell(row) for row in rows])
+    scores = [row.score(metric) for row in section.rows]
+    # As many digits as published; two where nothing is.
+    printed = [score.published.decimals for score in scores if score.published]
+    digits = max(printed, default=DECIMALS.get(metric, 2))
+    best = ""
+    means = [f"{score.ours.mean:.{digits}f}" for score in scores if score.ours]
+    if len(means) > 1 and is_score(metric):
+        best = max(means, key=float)
+    show = partial(_our_cell, metric=metric, digits=digits, spread=report.about.spread)
+    cells = [show(row, best=best) for row in section.rows]
+    cells += map(show, section.baselines)
+    yield column(metric_name(metric), cells)
     if printed:
-        yield column("published", [_published(row.published.get(metric)) for row in rows])
-        yield column("Δ", [_difference(row.comparisons.get(metric), digits) for row in rows])
+        scores += [row.score(metric) for row in section.baselines]
+        yield column("published", [_published(score.published) for score in scores])
+        yield column("Δ", [_difference(score.comparison, digits) for score in scores])
+
+
+def _our_cell(row: Row, metric: str, digits: int, spread: str, best: str = "") -> Cell:
+    """Returns our estimate, which is marked if its mean is the best; a dash without one."""
+    ours = row.score(metric).ours
+    if ours is not None:
+        is_best = f"{ours.mean:.{digits}f}" == best
+        return Cell(ours.format(digits, spread), "best" if is_best else "")
+    if row.missing:
+        return Cell(DASH, "missing", row.missing.command)
+    return Cell(DASH)
 
 
 def _published(result: PublishedResult | None) -> Cell:
-    hint = f"{result.source} {result.table}, {result.origin}" if result else ""
-    return Cell(str(result or DASH), "published", hint)
+    if result is None:
+        return Cell(DASH, "published")
+    return Cell(str(result), "published", f"{result.source} {result.table}, {result.origin}")
 
 
 def _difference(comparison: Comparison | None, digits: int) -> Cell:
@@ -295,6 +353,36 @@ def _difference(comparison: Comparison | None, digits: int) -> Cell:
     return Cell(sign, comparison.verdict, hint)
 
 
+def _nearest_columns(section: Section) -> list[Column]:
+    """Returns the column of the nearest published results; none where no row has any."""
+    cells: list[str] = []
+    for row in section.rows:
+        result = find_nearest(row.stored[0], row.key.evaluation, max(row.repeats))
+        cells.append(result or "")
+    if not any(cells):
+        return []
+    blanks = [""] * len(section.baselines)
+    return [Column("published (what differs)", cells + blanks, 99)]
+
+
+def _count_column(section: Section) -> Column:
+    """Returns the numbers of repeats, which unfold to the runs."""
+    cells = []
+    for row in section.all_rows:
+        text = "/".join(map(str, row.repeats))
+        cells.append(Cell(text or DASH, runs=row.stored))
+    return Column("n", cells, right=True)
+
+
+def _mark_columns(section: Section) -> list[Column]:
+    """Returns the column of letters of caveats; none where no row has any."""
+    cells = []
+    for row in section.all_rows:
+        kind = "" if is_comparable(row.caveats) else "blocks"
+        cells.append(Cell(_letters(row.caveats), kind, "; ".join(map(str, row.caveats))))
+    return [Column("marks", cells)] if any(cells) else []
+
+
 def _letters(caveats: Sequence[Caveat]) -> str:
     return " ".join(dict.fromkeys(caveat.mark for caveat in caveats))
 
@@ -304,35 +392,46 @@ def _caption(section: Section, report: Report) -> str:
     spread = "standard deviation" if report.about.spread == "std" else "95 % interval"
     parts = [f"scores in percent, ± {spread} over n repeats, both values of two", "bold: highest"]
     if len(section.tested) > 1:
-        found = "better than" if section.tests.ours.eq("above").any() else "no row is better"
-        name, count = metric_name(main_metric(report.about)), len(section.tested)
-        parts.append(f"{found}: {name}, Welch's test, 5 % with Holm's correction for {count} rows")
-    stored = [run.config for row in section.rows for run in row.stored]
-    if any(config and config.selected_on == "test" for config in stored):
+        outcome = "better than" if section.tests.ours.eq("above").any() else "no row is better"
+        test = f"Welch's test, 5 % with Holm's correction for {len(section.tested)} rows"
+        parts.append(f"{outcome}: {metric_name(main_metric(report.about))}, {test}")
+    if any(map(_is_selected_on_test, section.rows)):
         parts.append("best epoch selected on the test images, as in the literature")
     return "; ".join(parts)
 
 
+def _is_selected_on_test(row: Row) -> bool:
+    return any(run.config and run.config.selected_on == "test" for run in row.stored)
+
+
 def _test_columns(section: Section) -> Iterator[Column]:
     """Yields the rows that each row is better than, here and in the paper."""
-    rows, tests = (*section.rows, *section.baselines), section.tests
+    tests = section.tests
     names = dict(enumerate(row.name for row in section.tested))
-    for title, column in (("better than", "ours"), ("in the paper", "paper")):
-        cells = {id(row): Cell("") for row in rows}
-        for place, won in tests[tests[column] == "above"].groupby("row"):
-            p_values = zip(won.other.map(names), won.p_value, won.corrected, strict=True)
-            hint = "; ".join(f"{n}: p = {p:.2g}, corrected {q:.2g}" for n, p, q in p_values)
-            cells[id(section.tested[place])] = Cell(", ".join(won.other.map(names)), "text", hint)
+    for title, column, rank in (("better than", "ours", 1), ("in the paper", "paper", 98)):
+        cells = {row: Cell("") for row in section.all_rows}
+        for position, won in tests[tests[column] == "above"].groupby("row"):
+            others = won.other.map(names)
+            hints = []
+            for name, p, corrected in zip(others, won.p_value, won.corrected, strict=True):
+                hints.append(f"{name}: p = {p:.2g}, corrected {corrected:.2g}")
+            cells[section.tested[position]] = Cell(", ".join(others), "text", "; ".join(hints))
         if any(cells.values()):
-            yield Column(title, [*cells.values()], 1 if column == "ours" else 98)
+            yield Column(title, list(cells.values()), rank)
 
 
 def legend(report: Report) -> list[tuple[str, str]]:
     """Returns the signs and letters that occur in a report, with their meanings."""
-    verdicts = {one.verdict for row in report.rows for one in row.comparisons.values()}
-    found = {caveat.mark for row in report.rows for caveat in row.caveats}
-    signs = [VERDICTS[name] for name in VERDICTS if name in verdicts]
-    return signs + [(mark, meaning) for mark, meaning in MARKS.items() if mark in found]
+    verdicts: set[str] = set()
+    marks: set[str] = set()
+    for row in report.rows:
+        marks.update(caveat.mark for caveat in row.caveats)
+        for score in row.scores.values():
+            if score.comparison is not None:
+                verdicts.add(score.comparison.verdict)
+    signs = [sign for verdict, sign in VERDICTS.items() if verdict in verdicts]
+    letters = [(mark, meaning) for mark, meaning in MARKS.items() if mark in marks]
+    return signs + letters
 
 
 def heading(report: Report) -> str:
@@ -348,14 +447,18 @@ def list_parts(report: Report, max_commands: int | None = None) -> Iterator[str 
         report: the report.
         max_commands: commands to show; None for all.
     """
-    yield from (section_table(section, report) for section in report.sections)
-    yield from (f"{sign}  {meaning}" for sign, meaning in legend(report))
+    for section in report.sections:
+        yield section_table(section, report)
+    for sign, meaning in legend(report):
+        yield f"{sign}  {meaning}"
     yield from report.problems
     if report.about.script and report.frame.empty:
         yield f"drawn by: {report.about.script}"
-    for cell in report.missing[:max_commands]:
+    shown = report.missing[:max_commands]
+    for cell in shown:
         yield f"missing: {cell.command}"
-    if more := len(report.missing) - len(report.missing[:max_commands]):
+    more = len(report.missing) - len(shown)
+    if more:
         yield f"missing: {more} more; {report.command} runs all and skips finished runs"
 
 
@@ -376,18 +479,30 @@ def to_markdown(reports: Sequence[Report]) -> str:
 def to_frame(reports: Sequence[Report]) -> pd.DataFrame:
     """Returns a line per row and metric of reports, in the ids of `results.csv`."""
     lines = []
-    for report, section in [(one, section) for one in reports for section in one.sections]:
-        for row, metric in product((*section.rows, *section.baselines), section.metrics):
-            line: dict[str, Any] = {"experiment": report.about.id, **asdict(row.key)}
-            line |= {"label": row.label, "metric": metric}
-            if ours := row.ours.get(metric):
-                line |= {"mean": ours.mean, "ci95": ours.half_width}
-                line |= {"std": ours.std, "repeats": ours.n}
-            for prefix, of in (("printed_", row.published), ("", row.comparisons)):
-                if metric in of:
-                    line |= {f"{prefix}{k}": value for k, value in asdict(of[metric]).items()}
-            line |= {"marks": _letters(row.caveats), "details": "; ".join(map(str, row.caveats))}
-            line["folders"] = " ".join(str(run.folder) for run in row.stored)
-            line["command"] = row.cell.command if row.cell and row.runs.empty else ""
-            lines.append(line)
+    for report in reports:
+        for section in report.sections:
+            for row in section.all_rows:
+                for metric in section.metrics:
+                    lines.append({"experiment": report.about.id, **_describe_score(row, metric)})
     return pd.DataFrame(lines, dtype=object)
+
+
+def _describe_score(row: Row, metric: str) -> dict[str, Any]:
+    """Returns the columns of a row and a metric in `to_frame`."""
+    line: dict[str, Any] = {**asdict(row.key), "label": row.label, "metric": metric}
+    score = row.score(metric)
+    if score.ours:
+        line["mean"] = score.ours.mean
+        line["ci95"] = score.ours.half_width
+        line["std"] = score.ours.std
+        line["repeats"] = score.ours.n
+    if score.published:
+        for name, value in asdict(score.published).items():
+            line[f"printed_{name}"] = value
+    if score.comparison:
+        line |= asdict(score.comparison)
+    line["marks"] = _letters(row.caveats)
+    line["details"] = "; ".join(map(str, row.caveats))
+    line["folders"] = " ".join(str(run.folder) for run in row.stored)
+    line["command"] = row.missing.command if row.missing else ""
+    return line

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import re
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from dml.core.installation import shell_command
 from dml.core.metric_names import SAME, is_score, metric_label, tabled
 from dml.core.plain_text import encode
 from dml.core.progress import format_epoch
-from dml.core.statistics import welch
+from dml.core.statistics import Estimate, welch
 from dml.results.frame import (
     GROUPS,
     NAMED,
@@ -38,6 +38,7 @@ from dml.runs.folder.stored_run import State, is_run, read_run
 
 PUBLISHED = "published (what differs)"
 RANKED = ["data", "protocol", "selected_by"]  # runs are ranked if these are equal
+NO_TEST = "no test: it needs two configurations, and two or more seeds or repeats of both"
 # Where space is short, columns of the highest rank are left out first (`Column.rank`). Options in
 # which runs differ have the ranks 20, 30, 40 …: two of them stay longer than the last five columns.
 RANKS = {
@@ -54,15 +55,16 @@ def find_run(word: str, runs: pd.DataFrame) -> Any:
     """
     if is_run(Path(word)):
         return one_per_run(make_frame([read_run(Path(word))])).iloc[0]
-    found = runs[(runs.id == word) | (runs["name"] == word)]
-    found = runs[runs.id.str.startswith(word)] if found.empty else found
-    if found.empty or not word:
+    matching = runs[(runs.id == word) | (runs["name"] == word)]
+    if matching.empty:
+        matching = runs[runs.id.str.startswith(word)]
+    if matching.empty or not word:
         hint = f"{shell_command('runs')} lists them"
         raise UserError(f"runs: '{word}' is neither the id, name or folder of a run; {hint}")
-    if len(found) > 1:
-        ids = ", ".join(found.id)
+    if len(matching) > 1:
+        ids = ", ".join(matching.id)
         raise UserError(f"runs: '{word}' means several runs: {ids}; type one of these ids")
-    return found.iloc[0]
+    return matching.iloc[0]
 
 
 def select_runs(runs: pd.DataFrame, words: Sequence[str]) -> pd.DataFrame:
@@ -74,21 +76,42 @@ def select_runs(runs: pd.DataFrame, words: Sequence[str]) -> pd.DataFrame:
     Raises:
         UserError: a name that no run has.
     """
-    for name, _, wanted in (word.partition("=") for word in words):
-        if name in ("state", "id", *NAMES):
-            texts = [[str(value)] for value in runs[name]]
-        else:
-            texts = [
-                [format_option(v) for n, v in options.items() if f".{n}".endswith(f".{name}")]
-                for options in runs.options
-            ]
+    for word in words:
+        name, _, wanted = word.partition("=")
+        texts = _option_texts(runs, name)
         if not any(texts) and len(runs):
-            names = {part for one in runs.options for n in one for part in (n, n.split(".")[-1])}
-            hint = nearest(name, {*names, *NAMES}) or "; filter by state, loss, seed, or any option"
+            hint = _suggest_option(runs, name)
             raise UserError(f"{name}: no run has such an option{hint}")
         values = wanted.split(",")
-        runs = runs.loc[[any(_is_equal(t, v) for t in some for v in values) for some in texts]]
+        runs = runs.loc[[_has_value(some, values) for some in texts]]
     return runs
+
+
+def _option_texts(runs: pd.DataFrame, name: str) -> list[list[str]]:
+    """Returns the values of a name per run; of a last part there may be several or none."""
+    if name in ("state", "id", *NAMES):
+        return [[str(value)] for value in runs[name]]
+    texts: list[list[str]] = []
+    for options in runs.options:
+        texts.append([])
+        for option, value in options.items():
+            if f".{option}".endswith(f".{name}"):
+                texts[-1].append(format_option(value))
+    return texts
+
+
+def _suggest_option(runs: pd.DataFrame, name: str) -> str:
+    """Returns the end of a message: the option that was probably meant."""
+    names = set(NAMES)
+    for options in runs.options:
+        for option in options:
+            names.add(option)
+            names.add(option.rpartition(".")[2])
+    return nearest(name, names) or "; filter by state, loss, seed, or any option"
+
+
+def _has_value(texts: Sequence[str], values: Sequence[str]) -> bool:
+    return any(_is_equal(text, value) for text, value in product(texts, values))
 
 
 def _is_equal(have: str, want: str) -> bool:
@@ -100,39 +123,54 @@ def _is_equal(have: str, want: str) -> bool:
 
 def run_table(runs: pd.DataFrame, width: int, order: str = "") -> list[Text]:
     """Returns the table of runs, and a line for each problem; `order` is for the title."""
-    epochs = [
-        "" if pd.isna(best) else f"{format_epoch(best)}/{last}"
-        for best, last in zip(runs.epoch, runs.epochs, strict=True)
-    ]
-    seeds = ["" if pd.isna(seed) else str(seed) for seed in runs.seed]
 
     def texts(metric: str) -> list[str]:
-        return ["" if pd.isna(value) else f"{value:.2f}" for value in runs.get(metric, ())]
+        return [_number_text(value) for value in runs.get(metric, ())]
 
-    columns = [
-        _column("id", runs.id),
-        _column("state", [Cell(state, state) for state in runs.state]),
-        *_option_columns(runs),
-        *([_column("seed", seeds, right=True)] if len(set(seeds)) > 1 else []),
-        *_score_columns(runs, texts),
-        *_published_column(runs),
-        _column("epoch", epochs, right=True),
-        _column("age", list(map(format_age, runs.age)), right=True),
-        _column("size", list(map(decimal, runs["size"])), right=True),
-    ]
+    columns = [_column("id", runs.id)]
+    columns.append(_column("state", [Cell(state, state) for state in runs.state]))
+    columns += _option_columns(runs)
+    columns += _seed_column(runs)
+    columns += _score_columns(runs, texts)
+    columns += _published_column(runs)
+    columns.append(_epoch_column(runs))
+    columns.append(_column("age", list(map(format_age, runs.age)), right=True))
+    columns.append(_column("size", list(map(decimal, runs["size"])), right=True))
+    title = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
+    title += order
     names = common_names(runs)
-    title = f"{len(runs)} run{'s' if len(runs) != 1 else ''}{order}{f': {names}' if names else ''}"
-    problems = runs[runs.problem != ""].itertuples()
-    lines = [Text(f"{run.id}  {run.problem}", "red") for run in problems]
-    return [terminal_table(Table(title, columns), width), *lines]
+    if names:
+        title += f": {names}"
+    shown = [terminal_table(Table(title, columns), width)]
+    for run in runs[runs.problem != ""].itertuples():
+        shown.append(Text(f"{run.id}  {run.problem}", "red"))
+    return shown
 
 
 def _column(title: str, texts: Sequence[str], right: bool = False) -> Column:
     return Column(title, texts, RANKS.get(title, 0), right)
 
 
+def _number_text(value: float) -> str:
+    return "" if pd.isna(value) else f"{value:.2f}"
+
+
+def _seed_column(runs: pd.DataFrame) -> list[Column]:
+    """Returns the column of seeds; none if all runs have the same."""
+    seeds = ["" if pd.isna(seed) else str(seed) for seed in runs.seed]
+    return [_column("seed", seeds, right=True)] if len(set(seeds)) > 1 else []
+
+
+def _epoch_column(runs: pd.DataFrame) -> Column:
+    """Returns the best epoch, or the last of an unfinished run, and the planned number."""
+    texts = []
+    for epoch, planned in zip(runs.epoch, runs.epochs, strict=True):
+        texts.append("" if pd.isna(epoch) else f"{format_epoch(epoch)}/{planned}")
+    return _column("epoch", texts, right=True)
+
+
 def _published_column(runs: pd.DataFrame) -> list[Column]:
-    """Returns the column of the nearest published numbers; none without any."""
+    """Returns the column of the nearest published numbers; none if no run has any."""
     texts = [find_nearest(run) or "" for run in runs.run]
     return [_column(PUBLISHED, texts)] if any(texts) else []
 
@@ -144,61 +182,89 @@ def _score_columns(runs: pd.DataFrame, texts: Callable[[str], list[str]]) -> lis
         runs: rows of the table.
         texts: returns the cells for a metric; an empty list leaves its column out.
     """
+    selected = _selected_title(runs)
+    metrics = {
+        selected: "score",
+        "untrained": "untrained_map_at_r",
+        "MAP@R": "map_at_r",
+        "P@1": "precision_at_1",
+    }
+    metrics[selected] = "score"  # also where it is `MAP@R` of test images
+    columns = []
+    for title, metric in metrics.items():
+        cells = texts(metric)
+        if cells:
+            rank = 0 if metric == "score" else RANKS[title]
+            columns.append(Column(title, cells, rank, right=True))
+    return columns
+
+
+def _selected_title(runs: pd.DataFrame) -> str:
+    """Returns the title of the score that selects: `MAP@R val.`, or `MAP@R` of test images."""
     selected = runs.selected_by.dropna().unique()
-    title = "selected"
-    if len(selected) == 1:  # `MAP@R val.`, or `MAP@R` of test images
-        metric, _, classes = selected[0].partition(" on ")
-        title = metric_label(SAME[0] if metric in SAME else metric)
-        title += "" if classes == "test" else f" {classes[:3]}."
-    metrics = {title: "score", "untrained": "untrained_map_at_r"}
-    metrics |= {"MAP@R": "map_at_r", "P@1": "precision_at_1"} | {title: "score"}
-    return [
-        Column(name, cells, 0 if metric == "score" else RANKS[name], right=True)
-        for name, metric in metrics.items()
-        if (cells := texts(metric))
-    ]
+    if len(selected) != 1:
+        return "selected"
+    metric, _, classes = selected[0].partition(" on ")
+    label = metric_label(SAME[0] if metric in SAME else metric)
+    return label if classes == "test" else f"{label} {classes[:3]}."
 
 
 def _option_columns(runs: pd.DataFrame) -> list[Column]:
     """Returns columns of the names and options in which runs differ."""
+    columns = []
     names = [" ".join(name.split())[:24] for name in runs["name"].astype(object).fillna("")]
-    columns = [_column("name", names)] if len(set(names)) > 1 else []
-    ranks = itertools.count(20, 10)
-    return columns + [
-        Column(title, texts, RANKS.get(title, 0) if title in GROUPS else next(ranks))
-        for title, texts in option_columns(runs).items()
-    ]
+    if len(set(names)) > 1:
+        columns.append(_column("name", names))
+    next_rank = 20
+    for title, texts in option_columns(runs).items():
+        if title in GROUPS:
+            columns.append(_column(title, texts))
+        else:
+            columns.append(Column(title, texts, next_rank))
+            next_rank += 10
+    return columns
 
 
 def rank_runs(frame: pd.DataFrame) -> list[pd.DataFrame]:
     """Returns the rows of each finished configuration, best first within equal `RANKED`."""
     finished = frame[(frame.state == "finished") & (frame.evaluation != "concatenated")]
-    groups = [own for _, own in finished.groupby("configuration", sort=False)]
-    return sorted(groups, key=lambda own: (*own[RANKED].iloc[0], -own["score"].mean()))
+    groups = [rows for _, rows in finished.groupby("configuration", sort=False)]
+    return sorted(groups, key=_rank_key)
+
+
+def _rank_key(rows: pd.DataFrame) -> tuple:
+    return (*rows[RANKED].iloc[0], -rows["score"].mean())
 
 
 def best_table(groups: Sequence[pd.DataFrame], width: int) -> list[Text]:
     """Returns the table of configurations (`rank_runs`), joined over seeds and repeats."""
 
     def texts(metric: str) -> list[str]:
-        found = [estimate(own, metric) for own in groups if "untrained" not in metric]
-        return ["" if one is None else one.format(2, "std") for one in found]
+        return [] if "untrained" in metric else [_estimate_text(rows, metric) for rows in groups]
 
-    first = pd.concat([own.head(1) for own in groups])
+    first = pd.concat([rows.head(1) for rows in groups])
     ranks = first.groupby(RANKED).cumcount() + 1
-    ids = [list(own.id.unique()) for own in groups]
-    columns = [
-        _column("rank", list(map(str, ranks)), right=True),
-        *_option_columns(first),
-        _column("runs", [str(len(own)) for own in ids], right=True),
-        *_score_columns(first, texts),
-        *_published_column(first),
-        _column("ids", [" ".join([*own[:2], *("…" for _ in own[2:3])]) for own in ids]),
-    ]
-    by = " or ".join(f"{one} images" for one in first.selected_by.unique())
+    ids = [list(rows.id.unique()) for rows in groups]
+    columns = [_column("rank", list(map(str, ranks)), right=True)]
+    columns += _option_columns(first)
+    columns.append(_column("runs", [str(len(some)) for some in ids], right=True))
+    columns += _score_columns(first, texts)
+    columns += _published_column(first)
+    columns.append(_column("ids", list(map(_first_ids, ids))))
+    by = " or ".join([f"{selection} images" for selection in first.selected_by.unique()])
     spread = "± standard deviation over seeds and repeats, both values of two"
     text = f"percent; {spread}; ranked by {by}"
     return [terminal_table(Table(common_names(first), columns, text), width)]
+
+
+def _estimate_text(rows: pd.DataFrame, metric: str) -> str:
+    estimated = estimate(rows, metric)
+    return "" if estimated is None else estimated.format(2, "std")
+
+
+def _first_ids(ids: Sequence[str]) -> str:
+    text = " ".join(ids[:2])
+    return f"{text} …" if len(ids) > 2 else text
 
 
 def compare_runs(
@@ -210,7 +276,7 @@ def compare_runs(
 
     Args:
         first, second: of `find_run`.
-        frame: all runs, among which those with other seeds are found for the test.
+        frame: all runs: those of the same configurations are tested.
         folder: of the picture.
         width: characters of the terminal.
 
@@ -221,32 +287,57 @@ def compare_runs(
     for run in (first, second):
         if not run.options:
             raise UserError(f"compare: {run.id} is {run.state}: {run.problem or 'no config yet'}")
-    rows = [
-        (name, *(format_option(one.get(name, "")) for one in runs.options), "")
-        for name in differing_options([*runs.options])
-        if not name.endswith(NAMED[1:])
-    ] or [("no option differs that decides the result", "", "", "")]
-    metrics = tabled(filter(is_score, runs.dropna(axis=1, how="any")))
-    scores = [
-        (label, f"{first[n]:.2f}", f"{second[n]:.2f}", f"{second[n] - first[n]:+.2f}")
-        for n, label in metrics.items()
-    ]
-    titles = ("option; test, percent", first.id, second.id, "difference")
-    columns = map(Column, titles, zip(*rows, *scores, strict=True))
-    shown = [terminal_table(Table("", [*columns], "", len(scores)), width), Text()]
-    own = frame[frame.evaluation != "concatenated"]
-    a, b = (estimate(own[own.configuration == one], "map_at_r") for one in runs.configuration)
-    text = "no test: it needs two configurations, and two or more seeds or repeats of both"
-    if runs.configuration.nunique() > 1 and a and b and min(a.n, b.n) > 1:
-        p_value = welch(a.moments, b.moments)
-        p = "all scores are equal" if p_value is None else f"p = {p_value:.3g}"
-        text = (
-            f"MAP@R of {a.n} and {b.n} models: {b.mean - a.mean:+.2f} points, {p} (Welch's t-test)"
-        )
+    rows = _option_rows(first, second)
+    scores = _score_rows(first, second)
+    columns = []
+    for n, title in enumerate(("option; test, percent", first.id, second.id, "difference")):
+        columns.append(Column(title, [row[n] for row in rows + scores]))
+    shown = [terminal_table(Table("", columns, "", len(scores)), width), Text()]
+    text = NO_TEST
+    if first.configuration != second.configuration:
+        of_models = frame[frame.evaluation != "concatenated"]
+        estimates = []
+        for run in (first, second):
+            same = of_models[of_models.configuration == run.configuration]
+            estimates.append(estimate(same, "map_at_r"))
+        text = _describe_test(*estimates)
     shown.append(Text(text))
     if runs.selected_by.nunique() == 1:
         shown += _draw_curves(runs, folder / f"{first.id}-{second.id}.png")
     return shown
+
+
+def _option_rows(first: Any, second: Any) -> list[tuple[str, ...]]:
+    """Returns the options in which two runs differ, with both values."""
+    rows: list[tuple[str, ...]] = []
+    for name in differing_options([first.options, second.options]):
+        if name.endswith(NAMED[1:]):
+            continue
+        values = [format_option(run.options.get(name, "")) for run in (first, second)]
+        rows.append((name, *values, ""))
+    if not rows:
+        rows.append(("no option differs that decides the result", "", "", ""))
+    return rows
+
+
+def _score_rows(first: Any, second: Any) -> list[tuple[str, ...]]:
+    """Returns the scores that two runs have in common, and their differences."""
+    rows: list[tuple[str, ...]] = []
+    common = pd.DataFrame([first, second]).dropna(axis=1, how="any")
+    for name, label in tabled(filter(is_score, common)).items():
+        before, after = first[name], second[name]
+        rows.append((label, f"{before:.2f}", f"{after:.2f}", f"{after - before:+.2f}"))
+    return rows
+
+
+def _describe_test(first: Estimate | None, second: Estimate | None) -> str:
+    """Returns the outcome of Welch's test, or what it lacks."""
+    if first is None or second is None or min(first.n, second.n) < 2:
+        return NO_TEST
+    p_value = welch(first.moments, second.moments)
+    p = "all scores are equal" if p_value is None else f"p = {p_value:.3g}"
+    difference = f"{second.mean - first.mean:+.2f} points"
+    return f"MAP@R of {first.n} and {second.n} models: {difference}, {p} (Welch's t-test)"
 
 
 def _draw_curves(runs: pd.DataFrame, path: Path) -> list[Text]:
@@ -255,11 +346,9 @@ def _draw_curves(runs: pd.DataFrame, path: Path) -> list[Text]:
     from dml.runs.figures.drawing import check_picture
 
     first = runs.drop_duplicates("configuration")
-    options, groups = pd.DataFrame(option_columns(first), index=first.configuration), {}
-    for name, loss, key in first[["name", "loss", "configuration"]].itertuples(index=False):
-        texts = [t if n in GROUPS else f"{n}={t}" for n, t in options.loc[key].items() if t]
-        title = name if name and sum(first["name"] == name) == 1 else ", ".join(texts) or loss
-        groups[title] = list(runs[runs.configuration == key].run)
+    groups = {}
+    for title, configuration in zip(_curve_titles(first), first.configuration, strict=True):
+        groups[title] = list(runs[runs.configuration == configuration].run)
     metric, _, classes = first.selected_by.iloc[0].partition(" on ")
     try:
         origin = f"curves {path.parent.name} {path.stem}"
@@ -270,6 +359,22 @@ def _draw_curves(runs: pd.DataFrame, path: Path) -> list[Text]:
     except Exception as error:  # no picture is worth the table
         return [Text(f"note: the curves cannot be drawn: {describe_failure(error)}")]
     return [Text(f"curves      {path}")] if drawn else []
+
+
+def _curve_titles(runs: pd.DataFrame) -> list[str]:
+    """Returns a title per configuration: its `name=`, or else names and options that differ."""
+    columns = option_columns(runs)
+    titles = []
+    for n, (name, loss) in enumerate(zip(runs["name"], runs.loss, strict=True)):
+        if name and sum(runs["name"] == name) == 1:
+            titles.append(name)
+            continue
+        texts = []
+        for title, cells in columns.items():
+            if cells[n]:
+                texts.append(cells[n] if title in GROUPS else f"{title}={cells[n]}")
+        titles.append(", ".join(texts) or loss)
+    return titles
 
 
 def summarize_sweep(folders: Iterable[Path], outputs: Path, width: int) -> list[Text]:
@@ -285,22 +390,25 @@ def summarize_sweep(folders: Iterable[Path], outputs: Path, width: int) -> list[
     Returns:
         Texts to print; of one finished run, the nearest published number.
     """
-    found = [read_run(path) for path in dict.fromkeys(folders) if is_run(path)]
-    frame = make_frame(run for run in found if run.state == State.FINISHED)
+    stored = [read_run(path) for path in dict.fromkeys(folders) if is_run(path)]
+    frame = make_frame([run for run in stored if run.state == State.FINISHED])
     if frame.folder.nunique() < 2:
         published = filter(None, map(find_nearest, frame.run[:1]))
-        return [Text(f"published   {one.hint}") for one in published]
+        return [Text(f"published   {result.hint}") for result in published]
     groups = rank_runs(frame)
     runs = one_per_run(pd.concat(groups))
     shown = run_table(runs, width, ", best first")
     shown.append(Text(f"percent, at the best epoch by {', '.join(runs.selected_by.unique())}"))
     if len(groups) < len(runs):
-        shown += [Text(), *best_table(groups, width)]
+        shown.append(Text())
+        shown += best_table(groups, width)
     same = runs[runs.selected_by == runs.selected_by.iloc[0]]
     ids = hashlib.sha256(" ".join(sorted(runs.id)).encode()).hexdigest()[:8]
-    name = re.sub(r"[^\w.-]", "_", "-".join(option_columns(runs))[:40]).lstrip(".") or "seed"
+    varied = "-".join(option_columns(runs))
+    name = re.sub(r"[^\w.-]", "_", varied[:40]).lstrip(".") or "seed"
     shown += _draw_curves(same, outputs / "sweeps" / f"{name}-{ids}" / "curves.png")
-    return [*shown, Text(f"run folders {outputs}/*/*/*-<id>")]
+    shown.append(Text(f"run folders {outputs}/*/*/*-<id>"))
+    return shown
 
 
 def to_json(runs: pd.DataFrame) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain, groupby, zip_longest
+from itertools import groupby, zip_longest
+from operator import attrgetter
 from textwrap import wrap
 
 from rich.text import Text
@@ -67,6 +68,11 @@ class Column:
         """Characters of the longest cell."""
         return max(map(len, [self.title, *self.cells]))
 
+    @property
+    def group_name(self) -> str:
+        """Name of its group; of a column without one its title."""
+        return self.group or self.title
+
 
 @dataclass(frozen=True)
 class Table:
@@ -80,14 +86,22 @@ class Table:
     @property
     def rows(self) -> list[list[Cell]]:
         """The cells by row."""
-        rows = zip(*(column.cells for column in self.columns), strict=True)
-        return [[c if isinstance(c, Cell) else Cell(c) for c in row] for row in rows]
+        return [list(map(_as_cell, cells)) for cells in _rows(self.columns)]
 
     @property
     def groups(self) -> list[tuple[str, list[Column]]]:
         """Neighboring columns of one group, with its name; other columns alone."""
-        groups = groupby(self.columns, lambda column: column.group or column.title)
+        groups = groupby(self.columns, attrgetter("group_name"))
         return [(name, list(columns)) for name, columns in groups]
+
+
+def _rows(columns: Iterable[Column]) -> list[tuple[str, ...]]:
+    cells = [column.cells for column in columns]
+    return list(zip(*cells, strict=True))
+
+
+def _as_cell(text: str) -> Cell:
+    return text if isinstance(text, Cell) else Cell(text)
 
 
 def terminal_table(table: Table, width: int) -> Text:
@@ -96,55 +110,81 @@ def terminal_table(table: Table, width: int) -> Text:
     Columns of the highest rank are left out until it fits, and named below; where that is not
     enough, the cells of the widest are wrapped. rich's own tables take a second for 500 rows.
     """
-    columns = [_show_column(column) for column in table.columns]
-    while (excess := sum(len(GAP) + c.width for c in columns) - len(GAP) - width) > 0:
-        if (rank := max(column.rank for column in columns)) == 0:
-            break
-        columns = [column for column in columns if column.rank < rank]
+    columns = _choose_columns(list(map(_show_column, table.columns)), width)
     sizes = [column.width for column in columns]
     widest = sizes.index(max(sizes))
-    sizes[widest] = max(sizes[widest] - max(excess, 0), NARROWEST)
-
-    def lines(cells: Sequence[str], style: str = "") -> Iterator[Text]:
-        texts = [wrap(c, n) if len(c) > n else [c] for c, n in zip(cells, sizes, strict=True)]
-        for parts in zip_longest(*texts, fillvalue=""):
-            line = Text(style=style)
-            for part, cell, column, size in zip(parts, cells, columns, sizes, strict=True):
-                text = part.rjust(size) if column.right else part.ljust(size)
-                line.append(text + GAP, STYLES.get(getattr(cell, "kind", "")))
-            line.rstrip()
-            yield line
-
-    rule = Text("─" * (sum(sizes) + len(GAP) * (len(sizes) - 1)), "dim")
-    rows = [[*lines(cells)] for cells in zip(*(one.cells for one in columns), strict=True)]
-    rows.insert(len(rows) - table.below, [rule] if table.below else [])
-    shown = [Text(show_line(table.title))] if table.title else []
-    shown += [*lines([one.title for one in columns], "bold"), rule, *chain(*rows)]
+    excess = max(_total_width(sizes) - width, 0)
+    sizes[widest] = max(sizes[widest] - excess, NARROWEST)
+    rule = Text("─" * _total_width(sizes), "dim")
+    shown = []
+    if table.title:
+        shown.append(Text(show_line(table.title)))
+    titles = [column.title for column in columns]
+    shown += _row_lines(titles, columns, sizes, "bold")
+    shown.append(rule)
+    rows = _rows(columns)
+    for position, cells in enumerate(rows):
+        if table.below and position == len(rows) - table.below:
+            shown.append(rule)
+        shown += _row_lines(cells, columns, sizes)
+    texts = [show_line(table.caption)]
     ranks = {column.rank for column in columns}
-    left_out = dict.fromkeys(c.group or c.title for c in table.columns if c.rank not in ranks)
-    more = [f"no space for: {join_some([*left_out], 8)}"] if left_out else []
-    texts = chain(*(wrap(text, width) for text in (show_line(table.caption), *more)))
-    return Text("\n").join([*shown, *(Text(text, "dim") for text in texts)])
+    left_out = [column.group_name for column in table.columns if column.rank not in ranks]
+    if left_out:
+        names = list(dict.fromkeys(left_out))
+        texts.append(f"no space for: {join_some(names, 8)}")
+    for text in texts:
+        for line in wrap(text, width):
+            shown.append(Text(line, "dim"))
+    return Text("\n").join(shown)
+
+
+def _choose_columns(columns: list[Column], width: int) -> list[Column]:
+    """Returns the columns that fit, or else those that are never left out."""
+    while _total_width([column.width for column in columns]) > width:
+        rank = max([column.rank for column in columns])
+        if rank == 0:
+            break
+        columns = [column for column in columns if column.rank < rank]
+    return columns
+
+
+def _total_width(widths: Sequence[int]) -> int:
+    return sum(widths) + len(GAP) * (len(widths) - 1)
+
+
+def _row_lines(
+    cells: Sequence[str], columns: Sequence[Column], sizes: Sequence[int], style: str = ""
+) -> Iterator[Text]:
+    """Yields the lines of a row, several where a cell is wrapped."""
+    wrapped = []
+    for cell, size in zip(cells, sizes, strict=True):
+        wrapped.append(wrap(cell, size) if len(cell) > size else [cell])
+    for parts in zip_longest(*wrapped, fillvalue=""):
+        line = Text(style=style)
+        for part, cell, column, size in zip(parts, cells, columns, sizes, strict=True):
+            text = part.rjust(size) if column.right else part.ljust(size)
+            line.append(text + GAP, STYLES.get(_as_cell(cell).kind))
+        line.rstrip()
+        yield line
 
 
 def _show_column(column: Column) -> Column:
     """Returns the column with its control characters shown, a line a cell."""
-    cells = [_show_cell(cell) for cell in column.cells]
+    cells = [Cell(show_line(cell), _as_cell(cell).kind) for cell in column.cells]
     return replace(column, title=show_line(column.title), cells=cells)
-
-
-def _show_cell(cell: str) -> Cell:
-    kind = getattr(cell, "kind", "")
-    return Cell(show_line(cell), kind)
 
 
 def markdown_table(table: Table) -> list[str]:
     """Returns the lines of a table, with title and caption."""
-    titles = [_markdown_cell(Cell(one.title)) for one in table.columns]
-    ruler = ["---:" if one.right else "---" for one in table.columns]
+    titles = []
+    ruler = []
+    for column in table.columns:
+        titles.append(_markdown_cell(Cell(column.title)))
+        ruler.append("---:" if column.right else "---")
     lines = [titles, ruler]
     for row in table.rows:
-        lines.append([_markdown_cell(cell) for cell in row])
+        lines.append(list(map(_markdown_cell, row)))
     body = [f"| {' | '.join(line)} |" for line in lines]
     title, caption = markdown_text(table.title), markdown_text(table.caption)
     return [f"### {title}", "", *body, "", caption, ""]

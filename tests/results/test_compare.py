@@ -92,7 +92,7 @@ def test_options_that_differ_from_the_cell(mlrc, cells, tmp_path, change, expect
     report = build(some, tmp_path)
     row = find_row(report, "mf_cwms")
     assert "".join(caveat.mark for caveat in row.caveats) == expected
-    comparison = row.comparisons["map_at_r"]
+    comparison = row.score("map_at_r").comparison
     if expected == "R":
         assert comparison.difference is not None
         assert report.missing == []

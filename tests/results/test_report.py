@@ -55,16 +55,16 @@ def test_numbers_and_verdicts(cells, tmp_path):
     assert (len(report.cells), report.status) == (2, "1 of 2 cells run")
     assert report.missing == [some[1]]
     row = find_row(report, "mf_cwms")
-    assert row.ours["map_at_r"].values == pytest.approx([100 * v for v in TEN])
-    assert str(row.published["map_at_r"]) == "22.11 ± 0.08"  # Table 3, not 22.1 of Table 1
-    assert row.comparisons["map_at_r"].verdict == "overlap"
-    assert row.comparisons["map_at_r"].difference == pytest.approx(22.10 - 22.11)
+    assert row.score("map_at_r").ours.values == pytest.approx([100 * v for v in TEN])
+    assert str(row.score("map_at_r").published) == "22.11 ± 0.08"  # Table 3, not 22.1 of Table 1
+    assert row.score("map_at_r").comparison.verdict == "overlap"
+    assert row.score("map_at_r").comparison.difference == pytest.approx(22.10 - 22.11)
     concatenated = find_row(report, "mf_cwms", "concatenated")
-    assert concatenated.comparisons["map_at_r"].difference == pytest.approx(27.10 - 27.03)
+    assert concatenated.score("map_at_r").comparison.difference == pytest.approx(27.10 - 27.03)
     assert list(row.caveats) == []
     missing = find_row(report, "arcface")
     assert missing.runs.empty
-    assert str(missing.published["map_at_r"]) == "21.46 ± 0.13"
+    assert str(missing.score("map_at_r").published) == "21.46 ± 0.13"
 
 
 def own_report(composed, root, *runs: tuple[str, float]):
@@ -81,7 +81,7 @@ def test_runs_of_no_experiment(composed, tmp_path):
     (section,) = report.sections
     assert section.settings == ["optim.lr"]
     assert [row.name for row in section.rows] == ["mfcwms (lr 1e-05)", "mfcwms (lr 0.003)"]
-    assert {row.ours["map_at_r"].n for row in section.rows} == {3}
+    assert {row.score("map_at_r").ours.n for row in section.rows} == {3}
     assert section.title.endswith("stand-in data")
     assert len(section.tests) == 2  # in both directions
 
@@ -128,6 +128,6 @@ def test_networks_before_training_are_baselines_of_every_table(composed, tmp_pat
     untrained, off_the_shelf = section.baselines
     assert untrained.name == "untrained"
     # the same network for both learning rates: one value per seed
-    assert untrained.ours["map_at_r"].values == pytest.approx((10, 20))
+    assert untrained.score("map_at_r").ours.values == pytest.approx((10, 20))
     assert off_the_shelf.method == "off the shelf"
-    assert off_the_shelf.ours["map_at_r"].mean == pytest.approx(20)
+    assert off_the_shelf.score("map_at_r").ours.mean == pytest.approx(20)
