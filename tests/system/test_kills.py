@@ -15,13 +15,14 @@ from tests.forked import context
 KILLS = 20
 SECONDS = (0.3, 5.0)  # before a kill
 SMALL = (*TINY, "protocol.epochs=6")
+ON_GLYPHS = [word.replace("data=digits", "data=glyphs") for word in SMALL if "epochs" not in word]
 COMMANDS = {
     "grid": ("-m", *SMALL, "seed=0,1", "data.workers=1"),
     "ccp": (*SMALL, "method=ccp", "loss=c1"),
     "metrix": (*SMALL, "method=metrix", "loss=contrastive"),
     "xbm": (*SMALL, "method=xbm", "loss=contrastive"),
     "parallel-folds": (
-        *SMALL, "data=glyphs", "data.reader.per_class=5", "protocol=mlrc", "protocol.epochs=3",
+        *ON_GLYPHS, "data.reader.per_class=5", "protocol=mlrc", "protocol.epochs=3",
         "protocol.steps_per_epoch=5", "protocol.repeats=1", "protocol.workers=2",
     ),
 }  # fmt: skip
