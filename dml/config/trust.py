@@ -33,7 +33,10 @@ OPEN = (
 )
 NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*(:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*)?", re.ASCII)
 # Values by which timm, or a network of ours, fetches what another file or server holds.
-FETCHED = re.compile(r"\s*(\w[\w+.-]*://|(hf|hf[-_]hub|local-dir):)", re.IGNORECASE)
+FETCHED = re.compile(
+    r"(\w[\w+.-]*:[\\/]{2}|(https?|ftp|file|hf|hf[-_]hub|local-dir):)", re.IGNORECASE
+)
+IGNORED = re.compile(r"[\s\x00-\x20]+")  # by readers of addresses, wherever it stands
 WITH_WEIGHTS = ("TimmBackbone", "BNInception")  # of dml.models; by default they download
 WEIGHTS, SETTINGS = "backbone.weights", "tracking.settings."
 OF_HYDRA = re.compile(r"hydra(\W.*)?")
@@ -210,7 +213,7 @@ def _find_fetched(content: dict[str, Any], trains: bool) -> Iterator[tuple[str, 
                 continue
             if trains and MASK in str(value):  # a secret that was not stored, and is asked for
                 continue
-            if isinstance(value, str) and FETCHED.match(value):
+            if isinstance(value, str) and FETCHED.match(IGNORED.sub("", value)):
                 yield option, f"'{value}' would be fetched from elsewhere"
             if option != "backbone" and _downloads(value):
                 yield option, "the weights of this network would be downloaded"

@@ -195,3 +195,24 @@ def test_what_is_typed_again_or_was_never_stored_needs_no_trust():
     check_content({"note": "https://x.invalid", "name": "hf:x"}, SOURCE)
     unused = {"search": {"storage": "sqlite:///x.db"}, "backbone": {"weights": "https://x.invalid"}}
     check_content(unused, SOURCE, trains=False)
+
+
+ADDRESSES = [
+    *("http://x/y", "HTTPS://x", "http:x/y", "http:/x", "https:\\\\x\\y", "ftp:x", "file:/x"),
+    *(" http://x", "\x00http://x", "\x1fhf-hub:a/b", "ht\ttp://x", "http\n://x", "h f-hub:a/b"),
+    *("hf\t-hub:a/b", "HF_HUB:a/b", "local\r-dir:x", "\u00a0hf-hub:a/b", "s3://x", "x+y://z"),
+]
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+@pytest.mark.parametrize("option", ["model", "weights", "other"])
+def test_addresses_are_known_however_they_are_written(address, option):
+    content = {"backbone": {"_target_": "dml.models.small_cnn.SmallCNN", option: address}}
+    with pytest.raises(ConfigError, match="would be fetched from elsewhere"):
+        check_content(content, Path("config.yaml"))
+    check_content(content, Path("config.yaml"), trust=True)
+
+
+@pytest.mark.parametrize("name", ["hf", "a: b", "C:\\data", "C:/data", "files/x", "https", "1:1"])
+def test_names_are_no_addresses(name):
+    check_content({"backbone": {"other": name}}, Path("config.yaml"))
