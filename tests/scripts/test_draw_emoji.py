@@ -30,4 +30,4 @@ def test_the_word_of_trust_is_taken(draw, run_tiny, own_modules, tmp_path, monke
     assert draw(words) == 2
     assert "--trust" in capsys.readouterr().err
     assert draw([*words, "--trust"]) == 1
-    assert "give one of data=emoji" in capsys.readouterr().err
+    assert "give a run with data=emoji" in capsys.readouterr().err

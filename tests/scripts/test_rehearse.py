@@ -24,7 +24,7 @@ def test_a_cell_of_each_method_is_run_and_shown(tmp_path, monkeypatch):
 
 
 def test_what_fails_is_reported_in_a_line(tmp_path, monkeypatch):
-    def fail(cfg, config):
+    def fail(config):
         raise UserError("first line\nsecond line")
 
     monkeypatch.setattr(rehearsal, "STAND_IN", ("scale=standin", *SMALL))
