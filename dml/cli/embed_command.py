@@ -35,8 +35,20 @@ def parser() -> Parser:
         metavar="N",
         help="also embed N augmentations of each",
     )
-    add("--float16", dest="dtype", action="store_const", const="float16", default="float32")
-    add("--batch-size", type=whole_number(1), help="default: by device and size of the images")
+    add(
+        "--float16",
+        dest="dtype",
+        action="store_const",
+        const="float16",
+        default="float32",
+        help="half the size of the file (default: float32)",
+    )
+    add(
+        "--batch-size",
+        type=whole_number(1),
+        metavar="N",
+        help="default: by device and size of the images",
+    )
     add_overwrite(parser, "of the same network and images")
     add("options", nargs="*", help="backbone.input_size=64 (timm), data.max_pixels=400000000 …")
     add_model(parser)

@@ -8,6 +8,7 @@ from argparse import ArgumentParser
 from collections.abc import Mapping
 from typing import Any
 
+from dml.cli.parser import whole_number
 from dml.core.errors import ConfigError
 
 
@@ -25,7 +26,8 @@ def add_overwrite(parser: ArgumentParser, ours: str) -> None:
 def add_model(parser: ArgumentParser) -> None:
     """Adds `--repeat` and `--fold`, which choose one of several models of a run."""
     for name in ("repeat", "fold"):
-        parser.add_argument(f"--{name}", type=int, help="of a run with several models, from 0")
+        text = "of a run with several models, from 0"
+        parser.add_argument(f"--{name}", type=whole_number(0), metavar="N", help=text)
 
 
 def add_trust(parser: ArgumentParser, named: str) -> None:

@@ -201,7 +201,7 @@ def _decode_with_pillow(
             image, transparent = compose(_to_eight_bits(upright), background)
             array = np.array(image)  # np.array: a writable copy
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise UserError(f"data: cannot decode {path}: {error}") from error
+        raise UserError(f"data: cannot decode {path}: {first_line(error)}") from error
     return Decoded(torch.from_numpy(array).permute(2, 0, 1), transparent)
 
 

@@ -19,7 +19,7 @@ from rich.text import Text
 from dml.config.schema import ExperimentConfig
 from dml.core.atomic_io import output_folder, write_text
 from dml.core.csv_cells import write_csv
-from dml.core.errors import UserError, nearest
+from dml.core.errors import ConfigError, UserError, nearest
 from dml.core.metric_names import is_score
 from dml.core.names import check_name
 from dml.core.outputs import (
@@ -72,6 +72,7 @@ def write_reports(
         The written files: HTML, Markdown, CSV, and the runs as CSV.
 
     Raises:
+        ConfigError: the name of an experiment is misspelled.
         UserError: an experiment does not exist, `single` has no runs, or a file of somebody else
             is in the place of a report.
     """
@@ -83,7 +84,9 @@ def write_reports(
     for name in names:
         if name not in (*valid, "all"):
             more = f"; those with finished runs in {root}: {', '.join(with_runs) or 'none'}"
-            raise UserError(f"experiment: no '{name}'{nearest(name, [*valid, 'all']) or more}")
+            if hint := nearest(name, [*valid, "all"]):
+                raise ConfigError([f"experiment: no '{name}'{hint}"])
+            raise UserError(f"experiment: no '{name}'{more}")
     ids = list(dict.fromkeys(id for name in names for id in (valid if name == "all" else [name])))
     stem = ids[0] if len(ids) == 1 else "all" if "all" in names else "report"
     paths = _check_files(out, check_name(stem, "experiment"), results, overwrite)

@@ -14,7 +14,7 @@ import pandas as pd
 from rich.filesize import decimal
 from rich.text import Text
 
-from dml.core.errors import UserError, describe_failure, nearest
+from dml.core.errors import ConfigError, UserError, describe_failure, nearest
 from dml.core.installation import shell_command
 from dml.core.metric_names import SAME, is_score, metric_label, tabled
 from dml.core.progress import format_epoch
@@ -71,7 +71,7 @@ def select_runs(runs: pd.DataFrame, words: Sequence[str]) -> pd.DataFrame:
     values must match, in which `*` stands for any characters.
 
     Raises:
-        UserError: a name that no run has.
+        ConfigError: a name that no run has, or a state that does not exist.
     """
     for name, _, wanted in (word.partition("=") for word in words):
         if name in ("state", "id", *NAMES):
@@ -84,10 +84,21 @@ def select_runs(runs: pd.DataFrame, words: Sequence[str]) -> pd.DataFrame:
         if not any(texts) and len(runs):
             names = {part for one in runs.options for n in one for part in (n, n.split(".")[-1])}
             hint = nearest(name, {*names, *NAMES}) or "; filter by state, loss, seed, or any option"
-            raise UserError(f"{name}: no run has such an option{hint}")
+            raise ConfigError([f"{name}: no run has such an option{hint}"])
         values = wanted.split(",")
+        if name == "state":
+            _check_states(values)
         runs = runs.loc[[any(_is_equal(t, v) for t in some for v in values) for some in texts]]
     return runs
+
+
+def _check_states(values: Iterable[str]) -> None:
+    """Raises ConfigError for a value, without `*`, that is no state of a run."""
+    states = [str(state) for state in State]
+    for value in values:
+        if "*" not in value and value.lower() not in states:
+            hint = nearest(value.lower(), states) or f"; one of {', '.join(states)}"
+            raise ConfigError([f"state: '{value}' does not exist{hint}"])
 
 
 def _is_equal(have: str, want: str) -> bool:
