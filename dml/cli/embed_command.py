@@ -9,6 +9,7 @@ from dml.cli.shared_options import (
     add_model,
     add_overwrite,
     add_trust,
+    check_network,
     find_own_code,
     refuse_empty,
 )
@@ -61,6 +62,7 @@ def main(words: Sequence[str]) -> int:
     options = vars(parser().parse(words))
     refuse_empty(options)
     find_own_code(options["trust"])
+    check_network(options["network"], options["trust"])
     from dml.runs.image_embeddings import embed  # imported late: --help need not load torch
 
     with tolerant_output():

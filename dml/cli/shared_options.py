@@ -43,6 +43,23 @@ def find_own_code(trust: bool) -> None:
         sys.path.append(here)  # installed packages take precedence
 
 
+def check_network(network: str, trust: bool) -> None:
+    """Reads the config of a run, or of an exported folder, before torch is loaded.
+
+    Args:
+        network: run folder or exported folder; `timm:<model>` is not checked.
+        trust: the user trusts the folder.
+
+    Raises:
+        ConfigError: the folder has no config, or a wrong one.
+    """
+    from dml.config.stored_network import TIMM  # imported late: --help need not load them
+    from dml.runs.folder.run_folder import load_cfg
+
+    if not network.startswith(TIMM):
+        load_cfg(network, trust)
+
+
 def refuse_empty(options: Mapping[str, Any]) -> None:
     """Raises ConfigError for an empty text, which would be the current folder."""
     for name, value in options.items():
