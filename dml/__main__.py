@@ -6,6 +6,6 @@ from pathlib import Path
 # In place of the current folder, whose files could be imported instead of packages.
 sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from dml.cli.program import main  # noqa: E402
+from dml.cli.entry_point import main  # noqa: E402
 
 sys.exit(main())

@@ -9,6 +9,7 @@ from dml.cli.shared_options import (
     add_model,
     add_overwrite,
     add_trust,
+    check_network,
     find_own_code,
     refuse_empty,
 )
@@ -35,8 +36,20 @@ def parser() -> Parser:
         metavar="N",
         help="also embed N augmentations of each",
     )
-    add("--float16", dest="dtype", action="store_const", const="float16", default="float32")
-    add("--batch-size", type=whole_number(1), help="default: by device and size of the images")
+    add(
+        "--float16",
+        dest="dtype",
+        action="store_const",
+        const="float16",
+        default="float32",
+        help="half the size of the file (default: float32)",
+    )
+    add(
+        "--batch-size",
+        type=whole_number(1),
+        metavar="N",
+        help="default: by device and size of the images",
+    )
     add_overwrite(parser, "of the same network and images")
     add("options", nargs="*", help="backbone.input_size=64 (timm), data.max_pixels=400000000 …")
     add_model(parser)
@@ -49,6 +62,7 @@ def main(words: Sequence[str]) -> int:
     options = vars(parser().parse(words))
     refuse_empty(options)
     find_own_code(options["trust"])
+    check_network(options["network"], options["trust"])
     from dml.runs.image_embeddings import embed  # imported late: --help need not load torch
 
     with tolerant_output():

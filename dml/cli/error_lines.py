@@ -55,7 +55,10 @@ def report_errors(main: Callable[P, int]) -> Callable[P, int]:
         except Exception as error:
             if isinstance(error, OSError) and not error.filename:
                 discard(sys.stdout)  # Python would print the same error again at exit
-            print_error(error)
+            try:
+                print_error(error)
+            except OSError:  # nothing can be said; the exit status still tells
+                discard(sys.stderr)
             return status_of(error)
 
     return run

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dml.cli.parser import Parser
-from dml.cli.shared_options import add_model, add_trust, find_own_code, refuse_empty
+from dml.cli.shared_options import (
+    add_model,
+    add_trust,
+    check_network,
+    find_own_code,
+    refuse_empty,
+)
 from dml.core.plain_text import print_plain
 
 DESCRIPTION = """\
@@ -31,6 +37,7 @@ def main(words: Sequence[str]) -> int:
     options = parser().parse(words)
     refuse_empty(vars(options))
     find_own_code(options.trust)
+    check_network(options.run_folder, options.trust)
     from dml.runs.load import write_export  # imported late: --help need not load torch
 
     made = write_export(**vars(options))

@@ -13,7 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from dml.cli.error_lines import print_error, status_of
-from dml.config.command_line import HELP, refuse_empty, refuse_repeated, split_flags
+from dml.config.command_line import (
+    HELP,
+    refuse_empty,
+    refuse_repeated,
+    refuse_wrong_flags,
+    split_flags,
+)
 from dml.config.presets import TRUST, apply_params, extract_params, split_trust
 from dml.core.errors import ConfigError, first_line, refuse_exits
 from dml.core.exit_status import ExitStatus
@@ -102,6 +108,7 @@ def _check_words(
         raise ConfigError([f"{RERUN}: it reads a pickle, which runs code; use resume=<run folder>"])
     if any(word.startswith("-") for word in others):
         raise ConfigError(explain(words, config_name))
+    refuse_wrong_flags(flags)
     refuse_repeated(others)
     params: str | None = None
     if prints_config(flags):

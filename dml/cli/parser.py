@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import atexit
 import gc
+import stat
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -44,8 +45,10 @@ class Parser(argparse.ArgumentParser):
             ConfigError: an option or a value is wrong, or a word is missing or superfluous.
         """
         options, unknown = self.parse_known_intermixed_args(words)
-        if unknown:
-            raise ConfigError(self._explain(word) for word in unknown)
+        # Other words may be the values of options that are unknown.
+        wrong = [word for word in unknown if word.startswith("-")] or unknown
+        if wrong:
+            raise ConfigError(self._explain(word) for word in wrong)
         return options
 
     def print_help(self, file: Any = None) -> None:
@@ -55,7 +58,8 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raises ConfigError with a message of argparse."""
         if message.startswith(MISSING):
-            optional = {action.dest for action in self._actions if action.nargs == "*"}
+            several = [action for action in self._actions if action.nargs == "*"]
+            optional = {action.metavar or action.dest for action in several}
             names = message.removeprefix(MISSING).split(", ")
             message = f"missing: {', '.join(name for name in names if name not in optional)}"
         line = message.removeprefix("argument ")
@@ -119,6 +123,24 @@ def parse_path(text: str) -> Path:
     if not text:
         raise argparse.ArgumentTypeError("is empty; give a path, or . for the current folder")
     return Path(text)
+
+
+def parse_folder(text: str) -> Path:
+    """Returns the path of a folder, which may not exist yet.
+
+    Raises:
+        ArgumentTypeError: the word is empty, names a file, or cannot be the name of a folder.
+    """
+    path = parse_path(text)
+    try:
+        is_folder = stat.S_ISDIR(path.stat().st_mode)
+    except FileNotFoundError:
+        return path
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"{text}: {error.strerror}") from error
+    if not is_folder:
+        raise argparse.ArgumentTypeError(f"{text} is not a folder")
+    return path
 
 
 def whole_number(least: int) -> Callable[[str], int]:

@@ -6,7 +6,13 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dml.cli.parser import Parser, complete_experiment, complete_override, parse_path, set_completer
+from dml.cli.parser import (
+    Parser,
+    complete_experiment,
+    complete_override,
+    parse_folder,
+    set_completer,
+)
 from dml.core.installation import shell_command
 from dml.core.plain_text import print_plain
 
@@ -50,7 +56,7 @@ def parser() -> Parser:
     overrides = add("overrides", nargs="*", metavar="option=value", help="of dml train")
     set_completer(overrides, complete_override)
     parser.add_argument(
-        "--runs", type=parse_path, default="outputs", help="folder of runs (default: outputs)"
+        "--runs", type=parse_folder, default="outputs", help="folder of runs (default: outputs)"
     )
     return parser
 

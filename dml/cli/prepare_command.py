@@ -91,10 +91,10 @@ def read_dataset(name: str, root: Path) -> ImageIndex:
 
 def _check(name: str, root: Path) -> None:
     """Decodes all images of a dataset and prints what is wrong with them."""
+    index = read_dataset(name, root)
     from dml.data.image_check import check_images  # imported late: it loads torch
     from dml.data.image_index import describe_images
 
-    index = read_dataset(name, root)
     notes = describe_images(check_images(index))
     print_plain(f"{name}: all {len(index.images):,} images can be decoded")
     for note in notes:

@@ -11,7 +11,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Any
 
@@ -46,6 +45,8 @@ COMMANDS = {
     "plan": Command("estimates the cost of an experiment", "mft_table1"),
 }
 PACKAGES = ("torch", "hydra")  # without these, the environment is not active
+HELP = ("--help", "-h")
+VERSION = "--version"
 COMPLETION = "_ARGCOMPLETE"  # set by a shell that asks for completions
 
 
@@ -65,18 +66,26 @@ def _run(words: list[str]) -> int:
         from dml.cli.completion import complete
 
         complete({name: load_command(name).parser() for name in COMMANDS})
-    name, *more = words or ["--help"]
-    if name in ("-h", "--help"):
+    if not words:
         print(describe_commands())
-        return ExitStatus.FINISHED if words else ExitStatus.WRONG_COMMAND
-    if name == "--version":
-        print(describe_version())
+        return ExitStatus.WRONG_COMMAND
+    name, *more = words
+    if name in (*HELP, VERSION):
+        _refuse_more(name, more)
+        print(describe_version() if name == VERSION else describe_commands())
         return ExitStatus.FINISHED
     if name not in COMMANDS:
-        hint = nearest(name, COMMANDS) or f"; one of {', '.join(COMMANDS)}"
+        hint = nearest(name, [*COMMANDS, *HELP, VERSION]) or f"; one of {', '.join(COMMANDS)}"
         raise ConfigError([f"dml: '{name}' is not a command{hint}"])
     status: int = load_command(name).main(more)
     return status
+
+
+def _refuse_more(name: str, more: Sequence[str]) -> None:
+    """Raises ConfigError for words after an option of the program."""
+    if more:
+        remedy = f"{shell_command('<command>')} --help describes a command"
+        raise ConfigError([f"dml: '{more[0]}' is one word too many after {name}; {remedy}"])
 
 
 def load_command(name: str) -> Any:
@@ -106,6 +115,8 @@ def describe_commands() -> str:
 
 def describe_version() -> str:
     """Returns the version of this package, and the commit of a clone."""
+    from importlib.metadata import PackageNotFoundError, version  # late: --help need not load it
+
     try:
         number = version("dml-benchmark")
     except PackageNotFoundError:  # a clone that is not installed

@@ -8,6 +8,7 @@ from pathlib import Path
 from dml.cli.parser import (
     Parser,
     complete_experiment,
+    parse_folder,
     parse_path,
     rarely_collect_garbage,
     set_completer,
@@ -31,9 +32,12 @@ def parser() -> Parser:
     experiments = add("experiments", nargs="+", metavar="experiment", help="id | all | single")
     set_completer(experiments, complete_experiment)
     add(
-        "--runs", type=parse_path, default=Path("outputs"), help="folder of runs (default: outputs)"
+        "--runs",
+        type=parse_folder,
+        default=Path("outputs"),
+        help="folder of runs (default: outputs)",
     )
-    add("--out", type=parse_path, help="folder of reports (default: <runs>/reports)")
+    add("--out", type=parse_folder, help="folder of reports (default: <runs>/reports)")
     add("--no-figures", action="store_true", help="tables only, which is faster")
     add(
         "--results", type=parse_path, action="append", default=[], metavar="<file>.csv", help=shared

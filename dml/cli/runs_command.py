@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dml.cli.parser import Parser, parse_path, rarely_collect_garbage
-from dml.core.errors import UserError, nearest
+from dml.cli.parser import Parser, parse_folder, rarely_collect_garbage
+from dml.core.errors import ConfigError, UserError, nearest
 from dml.core.installation import shell_command
 from dml.core.plain_text import escape_json, print_plain
 
@@ -63,7 +63,10 @@ def parser() -> Parser:
     add = parser.add_argument
     add("words", nargs="*", metavar="word", help="best | compare | rm | clean, conditions, ids")
     add(
-        "--runs", type=parse_path, default=Path("outputs"), help="folder of runs (default: outputs)"
+        "--runs",
+        type=parse_folder,
+        default=Path("outputs"),
+        help="folder of runs (default: outputs)",
     )
     add("--json", action="store_true", help="print JSON: all scores, options and paths")
     add("--yes", action="store_true", help="rm and clean: do not ask")
@@ -114,18 +117,19 @@ def split_action(words: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def check_words(action: str, words: Sequence[str], as_json: bool) -> None:
-    """Raises UserError for words that an action does not take."""
+    """Raises ConfigError for words that an action does not take."""
     if action in CONDITIONS:
         for word in words:
             if "=" not in word:
                 hint = nearest(word, ACTIONS) or f"; one of {', '.join(ACTIONS)}"
-                raise UserError(f"{word}: neither a condition such as loss=ms nor an action{hint}")
+                problem = f"{word}: neither a condition such as loss=ms nor an action{hint}"
+                raise ConfigError([problem])
     elif action == "compare" and len(words) != 2:
-        raise UserError("compare: takes two runs, by id")
+        raise ConfigError(["compare: takes two runs, by id"])
     elif not words:
-        raise UserError(f"{action}: takes runs, by id")
+        raise ConfigError([f"{action}: takes runs, by id"])
     elif action == "compare" and as_json:
-        raise UserError("compare: prints tables only; leave out --json")
+        raise ConfigError(["compare: prints tables only; leave out --json"])
 
 
 def _print_comparison(pair: Sequence[Any], frame: pd.DataFrame, folder: Path) -> None:

@@ -8,6 +8,7 @@ from argparse import ArgumentParser
 from collections.abc import Mapping
 from typing import Any
 
+from dml.cli.parser import whole_number
 from dml.core.errors import ConfigError
 
 
@@ -25,7 +26,8 @@ def add_overwrite(parser: ArgumentParser, ours: str) -> None:
 def add_model(parser: ArgumentParser) -> None:
     """Adds `--repeat` and `--fold`, which choose one of several models of a run."""
     for name in ("repeat", "fold"):
-        parser.add_argument(f"--{name}", type=int, help="of a run with several models, from 0")
+        text = "of a run with several models, from 0"
+        parser.add_argument(f"--{name}", type=whole_number(0), metavar="N", help=text)
 
 
 def add_trust(parser: ArgumentParser, named: str) -> None:
@@ -39,6 +41,23 @@ def find_own_code(trust: bool) -> None:
     here = os.getcwd()
     if trust and here not in sys.path:
         sys.path.append(here)  # installed packages take precedence
+
+
+def check_network(network: str, trust: bool) -> None:
+    """Reads the config of a run, or of an exported folder, before torch is loaded.
+
+    Args:
+        network: run folder or exported folder; `timm:<model>` is not checked.
+        trust: the user trusts the folder.
+
+    Raises:
+        ConfigError: the folder has no config, or a wrong one.
+    """
+    from dml.config.stored_network import TIMM  # imported late: --help need not load them
+    from dml.runs.folder.run_folder import load_options
+
+    if not network.startswith(TIMM):
+        load_options(network, trust)
 
 
 def refuse_empty(options: Mapping[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentError
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -34,6 +35,29 @@ def split_flags(words: Sequence[str]) -> tuple[list[str], list[str]]:
         is_value = previous in FLAGS_WITH_VALUE and "=" not in word
         (flags if is_flag or is_value else others).append(word)
     return flags, others
+
+
+def refuse_wrong_flags(flags: Sequence[str]) -> None:
+    """Raises ConfigError for a flag whose value Hydra does not accept.
+
+    Hydra would print its usage, and end the process.
+
+    Args:
+        flags: of `split_flags`.
+    """
+    from hydra._internal.utils import get_args_parser
+
+    with_value = [flag for flag in flags if "=" in flag and flag.partition("=")[0] in FLAGS]
+    if with_value:
+        name = with_value[0].partition("=")[0]
+        raise ConfigError([f"{name}: takes no value; options are name=value, without dashes"])
+    parser = get_args_parser()
+    parser.exit_on_error = False
+    try:
+        parser.parse_known_args([flag for flag in flags if flag != "--version"])  # that exits
+    except ArgumentError as error:
+        problem = str(error).removeprefix("argument ")
+        raise ConfigError([f"{problem}; --hydra-help describes the flags"]) from error
 
 
 def is_multirun(words: Sequence[str]) -> bool:

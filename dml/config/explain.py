@@ -17,7 +17,14 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from dml.config.check import check
-from dml.config.command_line import FLAGS, is_multirun, list_groups, refuse_empty, split_flags
+from dml.config.command_line import (
+    FLAGS,
+    FLAGS_WITH_VALUE,
+    is_multirun,
+    list_groups,
+    refuse_empty,
+    split_flags,
+)
 from dml.config.identity import flatten
 from dml.config.schema import Config, EvaluateConfig
 from dml.core.errors import ConfigError, first_line, nearest
@@ -201,7 +208,7 @@ def _find_choice_problems(words: Sequence[str], choices: Sequence[str]) -> Itera
 def _explain_stray(word: str, groups: Mapping[str, Sequence[str]], names: Sequence[str]) -> str:
     """Returns the message for an argument that is neither a flag nor of the form option=value."""
     if word.startswith("-"):
-        hint = _suggest(word.partition("=")[0], [*names, *FLAGS])
+        hint = _suggest(word.partition("=")[0], [*names, *FLAGS, *FLAGS_WITH_VALUE])
         return f"{word}: no such flag{hint}; options are given as name=value"
     owners = [f"{group}={word}" for group, choices in groups.items() if word in choices]
     hint = f"; write {' or '.join(owners)}" if owners else _suggest(word, names)

@@ -6,7 +6,7 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -35,17 +35,18 @@ def replace_file(path: str | Path) -> Iterator[Path]:
     check_held(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{uuid4().hex[:8]}.partial")
-    # New: a link of this name that somebody has planted is not followed.
-    os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
     try:
+        # New: a link of this name that somebody has planted is not followed.
+        os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
         yield temporary
         with open(temporary, "rb") as file:
             os.fsync(file.fileno())
         fault_point("before_rename")
         os.replace(temporary, path)
     except BaseException as error:
-        temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename is None:
+        with suppress(OSError):  # where it could not be created either
+            temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename in (None, str(temporary)):
             error.filename = str(path)
         raise
     _sync_folder(path.parent)
@@ -55,11 +56,15 @@ def output_folder(path: Path) -> Path:
     """Creates a folder if necessary, and returns it.
 
     Raises:
-        OSError: the folder cannot be written to.
+        OSError: the folder cannot be written to; it names the folder.
     """
     path.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile(dir=path) as file:
-        file.write(b"a full disk refuses this")
+    try:
+        with tempfile.TemporaryFile(dir=path) as file:
+            file.write(b"a full disk refuses this")
+    except OSError as error:
+        error.filename = str(path)  # not the one of the temporary file
+        raise
     return path
 
 

@@ -54,8 +54,14 @@ def nearest(name: object, valid: Iterable[str], similarity: float = 0.6) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Returns the first line of an exception's message, or the name of its class."""
-    return next(iter(str(error).splitlines()), "").strip() or type(error).__name__
+    """Returns the first line of an exception's message, or the name of its class.
+
+    The number of an error of the system is left out: "[Errno 2] No such file or directory: 'x'".
+    """
+    line = next(iter(str(error).splitlines()), "").strip()
+    if isinstance(error, OSError):
+        line = line.removeprefix(f"[Errno {error.errno}] ")
+    return line or type(error).__name__
 
 
 def describe_failure(error: BaseException) -> str:

@@ -6,7 +6,6 @@ import platform
 import subprocess
 import sys
 from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -35,6 +34,8 @@ def shell_command(name: str = "") -> str:
 
 def versions() -> dict[str, str]:
     """Returns the versions of the packages that results depend on."""
+    from importlib.metadata import PackageNotFoundError, version  # late: --help need not load it
+
     installed = {"python": platform.python_version()}
     for name in PACKAGES:
         with suppress(PackageNotFoundError):
@@ -49,6 +50,8 @@ def git_revision() -> str | None:
     is returned.
     """
     if CLONE is None:
+        from importlib.metadata import version
+
         return f"version {version('dml-benchmark')}"
     command = ["git", "-C", str(CLONE), "describe", "--always", "--abbrev=12", "--dirty=+"]
     try:

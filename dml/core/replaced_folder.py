@@ -34,12 +34,17 @@ def replace_folder(target: Path, names: Collection[str]) -> Iterator[Path]:
 
     Raises:
         UserError: files of others came into the folder meanwhile, or it cannot be renamed.
-        OSError: a file cannot be written.
+        OSError: a file cannot be written, or the folder cannot be made; it names the file or
+            `target`.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(target, names)
     new = target.with_name(f".{target.name}.{uuid4().hex[:8]}.partial")
-    new.mkdir()  # fails if there is anything of this name: no link is followed
+    try:
+        new.mkdir()  # fails if there is anything of this name: no link is followed
+    except OSError as error:
+        error.filename = str(target)  # not the one of the hidden folder
+        raise
     descriptor = os.open(new, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)  # shows others that this process is alive
@@ -74,7 +79,10 @@ def _old(target: Path) -> Path:
 
 def _is_marked(folder: Path) -> bool:
     """Returns whether a folder is one that this module has made or renamed."""
-    return not folder.is_symlink() and (folder / MARK).is_file()
+    try:
+        return not folder.is_symlink() and (folder / MARK).is_file()
+    except OSError:  # a name that is too long, or a folder that cannot be read
+        return False
 
 
 def _put(new: Path, target: Path, names: Collection[str]) -> None:

@@ -204,7 +204,8 @@ def _decode_with_pillow(
             image, transparent = compose(_to_eight_bits(upright), background)
             array = np.array(image)  # np.array: a writable copy
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise UserError(f"data: cannot decode {show_line(str(path))}: {error}") from error
+        shown = show_line(str(path))
+        raise UserError(f"data: cannot decode {shown}: {first_line(error)}") from error
     return Decoded(torch.from_numpy(array).permute(2, 0, 1), transparent)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dml.core.download import download
-from dml.core.errors import UserError
+from dml.core.errors import UserError, first_line
 from dml.core.fault_injection import fault_point
 from dml.core.locks import wait_for_lock
 from dml.core.plain_text import print_plain
@@ -50,7 +50,7 @@ def prepare(
                 return
             index = _install(dataset, root, given)
     except OSError as error:
-        raise UserError(f"data.root: cannot write under {root} ({error})") from error
+        raise UserError(f"data.root: cannot write under {root} ({first_line(error)})") from error
     print_plain(
         f"{_describe_counts(dataset, index)} under {root}: ready, train with data={dataset.name}"
     )

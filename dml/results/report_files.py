@@ -18,7 +18,7 @@ from rich.text import Text
 from dml.config.schema import ExperimentConfig
 from dml.core.atomic_io import output_folder, write_text
 from dml.core.csv_cells import write_csv
-from dml.core.errors import UserError, nearest
+from dml.core.errors import ConfigError, UserError, nearest
 from dml.core.metric_names import is_score
 from dml.core.names import check_name
 from dml.core.outputs import (
@@ -72,6 +72,7 @@ def write_reports(
         The written files: HTML, Markdown, CSV, and the runs as CSV.
 
     Raises:
+        ConfigError: the name of an experiment is misspelled.
         UserError: an experiment does not exist, `single` has no runs, or a file of somebody else
             has the path of a report.
     """
@@ -111,6 +112,7 @@ def _chosen_ids(
     """Returns the ids of the experiments and folders that are named.
 
     Raises:
+        ConfigError: a name is misspelled.
         UserError: a name is neither of an experiment nor of a folder with runs.
     """
     with_runs = {path.parents[2].name for path in root.glob("*/*/*/summary.json")}
@@ -124,10 +126,13 @@ def _chosen_ids(
             ids |= valid
         elif name in valid:
             ids[name] = None
+        elif hint := nearest(name, [*valid, "all"]):
+            raise ConfigError([f"experiment: no '{name}'{hint}"])
         else:
             finished = ", ".join(sorted(with_runs)) or "none"
-            more = f"; those with finished runs in {root}: {finished}"
-            raise UserError(f"experiment: no '{name}'{nearest(name, [*valid, 'all']) or more}")
+            raise UserError(
+                f"experiment: no '{name}'; those with finished runs in {root}: {finished}"
+            )
     return list(ids)
 
 

@@ -14,7 +14,7 @@ import pandas as pd
 from rich.filesize import decimal
 from rich.text import Text
 
-from dml.core.errors import UserError, describe_failure, nearest
+from dml.core.errors import ConfigError, UserError, describe_failure, nearest
 from dml.core.installation import shell_command
 from dml.core.metric_names import SAME, is_score, metric_label, tabled
 from dml.core.plain_text import encode
@@ -74,15 +74,17 @@ def select_runs(runs: pd.DataFrame, words: Sequence[str]) -> pd.DataFrame:
     values must match, in which `*` stands for any characters.
 
     Raises:
-        UserError: a name that no run has.
+        ConfigError: a name that no run has, or a state that does not exist.
     """
     for word in words:
         name, _, wanted = word.partition("=")
         texts = _option_texts(runs, name)
         if not any(texts) and len(runs):
             hint = _suggest_option(runs, name)
-            raise UserError(f"{name}: no run has such an option{hint}")
+            raise ConfigError([f"{name}: no run has such an option{hint}"])
         values = wanted.split(",")
+        if name == "state":
+            _check_states(values)
         runs = runs.loc[[_has_value(some, values) for some in texts]]
     return runs
 
@@ -112,6 +114,15 @@ def _suggest_option(runs: pd.DataFrame, name: str) -> str:
 
 def _has_value(texts: Sequence[str], values: Sequence[str]) -> bool:
     return any(_is_equal(text, value) for text, value in product(texts, values))
+
+
+def _check_states(values: Iterable[str]) -> None:
+    """Raises ConfigError for a value, without `*`, that is no state of a run."""
+    states = [str(state) for state in State]
+    for value in values:
+        if "*" not in value and value.lower() not in states:
+            hint = nearest(value.lower(), states) or f"; one of {', '.join(states)}"
+            raise ConfigError([f"state: '{value}' does not exist{hint}"])
 
 
 def _is_equal(have: str, want: str) -> bool:

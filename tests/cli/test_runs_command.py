@@ -47,7 +47,7 @@ def test_removal_asks(outputs, capsys, monkeypatch):
     assert "nothing was removed" in capsys.readouterr().out
     monkeypatch.setattr("builtins.input", lambda question: "y")
     assert runs(["rm", "run2"]) == 0
-    assert runs(["run=x", "--json"]) == 1
+    assert runs(["run=x", "--json"]) == 2
     assert runs(["--json"]) == 0
     assert "run2" not in capsys.readouterr().out.partition("[")[2]
     assert runs(["clean", "--yes"]) == 0
@@ -55,20 +55,24 @@ def test_removal_asks(outputs, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("words", "status", "message"),
     [
-        (["bst"], "did you mean 'best'?"),
-        (["rm"], "rm: takes runs"),
-        (["outputs"], "outputs: neither a condition"),
-        (["compare", "run0", "none"], "'none' is neither the id, name or folder of a run"),
-        (["los=ms"], "did you mean 'loss'?"),
-        (["--runs", "missing"], "there is no folder missing"),
-        (["rm", ""], "'' is neither the id"),
-        (["compare", "run0", "run1", "--json"], "leave out --json"),
+        (["bst"], 2, "did you mean 'best'?"),
+        (["rm"], 2, "rm: takes runs"),
+        (["outputs"], 2, "outputs: neither a condition"),
+        (["compare", "run0", "none"], 1, "'none' is neither the id, name or folder of a run"),
+        (["los=ms"], 2, "did you mean 'loss'?"),
+        (["state=finishd"], 2, "state: 'finishd' does not exist; did you mean 'finished'?"),
+        (["best", "state=x,finished"], 2, "state: 'x' does not exist; one of finished, running"),
+        (["--runs", "missing"], 1, "there is no folder missing"),
+        (["--runs", __file__], 2, "is not a folder"),
+        (["--runs", "x" * 300], 2, "File name too long"),
+        (["rm", ""], 1, "'' is neither the id"),
+        (["compare", "run0", "run1", "--json"], 2, "leave out --json"),
     ],
 )
-def test_mistakes_are_one_line(outputs, capsys, words, message):
-    assert runs(words) == 1
+def test_mistakes_are_one_line(outputs, capsys, words, status, message):
+    assert runs(words) == status
     err = capsys.readouterr().err
     assert err.startswith("error: ")
     assert message in err

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dml.core.errors import RunStopped, UserError, refuse_exits
+from dml.core.errors import RunStopped, UserError, first_line, refuse_exits
 
 
 class Ended(BaseException):
@@ -21,3 +21,17 @@ def test_an_exit_of_own_code_is_one_line(error):
 def test_others_pass(error):
     with pytest.raises(type(error)), refuse_exits():
         raise error
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (FileNotFoundError(2, "No such file or directory", "x"), "No such file or directory: 'x'"),
+        (OSError(28, "No space left on device"), "No space left on device"),
+        (OSError("cannot identify image file"), "cannot identify image file"),
+        (ValueError("[Errno 2] of another\nand more"), "[Errno 2] of another"),
+        (ValueError(), "ValueError"),
+    ],
+)
+def test_the_first_line_has_no_number_of_a_system_error(error, line):
+    assert first_line(error) == line

@@ -46,14 +46,15 @@ def test_an_experiment_and_all(two_seeds, tmp_path, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("words", "answer"),
+    ("words", "status", "answer"),
     [
-        (["mft_tabel12"], "experiment: no 'mft_tabel12'; did you mean 'mft_table12'?"),
-        (["single"], "experiment: no 'single'; those with finished runs in "),
+        (["mft_tabel12"], 2, "experiment: no 'mft_tabel12'; did you mean 'mft_table12'?"),
+        (["single"], 1, "experiment: no 'single'; those with finished runs in "),
+        (["single", "--out", __file__], 2, f"--out: {__file__} is not a folder; "),
     ],
 )
-def test_mistakes_are_one_line(words, answer, tmp_path, capsys):
-    assert report([*words, "--runs", str(tmp_path / "none")]) == 1
+def test_mistakes_are_one_line(words, status, answer, tmp_path, capsys):
+    assert report([*words, "--runs", str(tmp_path / "none")]) == status
     err = capsys.readouterr().err
     assert err.startswith(f"error: {answer}")
     assert len(err.splitlines()) == 1

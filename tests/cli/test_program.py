@@ -1,0 +1,133 @@
+"""The program `dml`: mistakes at every command are one line, with the nearest word."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dml.cli.program import COMMANDS, main
+
+ROOT = Path(__file__).resolve().parents[2]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
+INTERRUPTED = """
+import sys
+from importlib.abc import MetaPathFinder
+
+class Interruption(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "dml.core.errors":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interruption())
+from dml.cli.entry_point import main
+sys.exit(main(["--help"]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ("trian", "did you mean 'train'?"),
+        ("prepare_data", "did you mean 'prepare'?"),
+        ("help", "did you mean '--help'?"),
+        ("--hlep", "did you mean '--help'?"),
+        ("-help", "did you mean '--help'?"),
+        ("version", "did you mean '--version'?"),
+        ("xyz", f"one of {', '.join(COMMANDS)}"),
+        ("--version x", "'x' is one word too many after --version"),
+        ("-h train", "'train' is one word too many after -h"),
+    ],
+)
+def test_a_mistake_before_the_command(words, hint, capsys):
+    assert main(words.split()) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("error: dml: ")
+    assert hint in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("word", ["--multirn", "--hlep", "--onxx"])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_unknown_option_is_one_line(command, word, capsys):
+    """Also if its value follows, which is no word too many."""
+    assert main([command, word, "value"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", sorted({*COMMANDS} - {"train", "evaluate", "runs"}))
+def test_only_necessary_words_are_missing(command, capsys):
+    assert main([command]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("error: missing: ")
+    assert "option" not in err.partition(";")[0]
+
+
+@pytest.mark.parametrize("command", ["train", "evaluate"])
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ("--cfg", "--cfg/-c: expected one argument"),
+        ("--cfg jbo", "--cfg/-c: invalid choice: 'jbo'"),
+        ("-c", "--cfg/-c: expected one argument"),
+        ("--package", "--package/-p: expected one argument"),
+        ("--info x", "--info/-i: invalid choice: 'x'"),
+        ("--run=outputs/x", "--run: takes no value"),
+        ("--multirun=true", "--multirun: takes no value"),
+        ("--inof", "--inof: no such flag; did you mean '--info'?"),
+    ],
+)
+def test_a_wrong_flag_of_hydra_is_one_line(command, words, problem, capsys):
+    assert main([command, *words.split()]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"error: {problem}")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ("search x.npz 1 -k x", "-k: 'x' is not a whole number from 0"),
+        ("search x.npz 1 -k 1.5", "-k: '1.5' is not a whole number from 0"),
+        ("export run net --repeat x", "--repeat: 'x' is not a whole number from 0"),
+        ("embed run photos x.npz --fold -1", "--fold: '-1' is not a whole number from 0"),
+    ],
+)
+def test_a_wrong_number_is_one_line(words, problem, capsys):
+    assert main(words.split()) == 2
+    assert capsys.readouterr().err.startswith(f"error: {problem}")
+
+
+@pytest.mark.parametrize("command", ["runs", "plan mft_table12", "report single"])
+@pytest.mark.parametrize(
+    ("folder", "problem"),
+    [
+        (__file__, "is not a folder"),
+        (f"{__file__}/x", "Not a directory"),
+        ("x" * 300, "File name too long"),
+        ("", "is empty"),
+    ],
+)
+def test_a_folder_of_runs_that_is_none(command, folder, problem, capsys):
+    assert main([*command.split(), "--runs", folder]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("error: --runs: ")
+    assert problem in err
+    assert err.count("\n") == 1
+
+
+def test_an_interruption_while_modules_are_loaded_is_one_line():
+    words = [sys.executable, "-c", INTERRUPTED]
+    done = subprocess.run(words, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+
+
+@pytest.mark.parametrize("words", ["trian", "train los=ms", "runs --jsn", "prepare cbu"])
+def test_the_exit_status_tells_where_no_error_can_be_written(words, tmp_path):
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "dml", *words.split()]
+        done = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, stderr=full, check=False)
+    assert done.returncode == 2

@@ -1,0 +1,44 @@
+"""Errors of atomic writing name what is written, not the temporary file beside it."""
+
+from pathlib import Path
+
+import pytest
+
+from dml.core.atomic_io import output_folder, write_text
+from dml.core.replaced_folder import replace_folder
+
+LONG = "x" * 250  # as a name it is short enough, with what temporary names add it is not
+NO_FILES = Path("/proc")  # takes no new files, also of root
+
+
+def write_file(path):
+    write_text(path, "text")
+
+
+def write_folder(path):
+    with replace_folder(path, ["x"]):
+        pass
+
+
+@pytest.mark.parametrize("write", [write_file, write_folder])
+@pytest.mark.parametrize("name", [LONG, "x" * 300])
+def test_a_name_that_is_too_long(write, name, tmp_path):
+    with pytest.raises(OSError, match="File name too long") as raised:
+        write(tmp_path / name)
+    assert raised.value.filename == str(tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not NO_FILES.is_dir(), reason="needs /proc")
+@pytest.mark.parametrize("write", [write_file, write_folder])
+def test_a_folder_that_takes_no_files(write):
+    with pytest.raises(OSError, match="/proc/x") as raised:
+        write(NO_FILES / "x")
+    assert raised.value.filename == "/proc/x"
+
+
+@pytest.mark.skipif(not NO_FILES.is_dir(), reason="needs /proc")
+def test_a_folder_of_outputs_that_takes_no_files():
+    with pytest.raises(OSError, match="/proc") as raised:
+        output_folder(NO_FILES)
+    assert raised.value.filename == "/proc"
