@@ -42,14 +42,17 @@ def replace_file(path: str | Path) -> Iterator[Path]:
         with open(temporary, "rb") as file:
             os.fsync(file.fileno())
         fault_point("before_rename")
+        check_held(path)  # again: the folder may have been replaced while the file was written
         os.replace(temporary, path)
+        _sync_folder(path.parent)
     except BaseException as error:
         with suppress(OSError):  # where it could not be created either
             temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename in (None, str(temporary)):
-            error.filename = str(path)
+        if isinstance(error, OSError):
+            check_held(path)  # a clearer reason
+            if error.filename in (None, str(temporary)):
+                error.filename = str(path)
         raise
-    _sync_folder(path.parent)
 
 
 def output_folder(path: Path) -> Path:

@@ -1,10 +1,13 @@
 """Errors of atomic writing name what is written, not the temporary file beside it."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 
-from dml.core.atomic_io import output_folder, write_text
+from dml.core.atomic_io import output_folder, replace_file, write_text
+from dml.core.errors import UserError
+from dml.core.locks import try_lock
 from dml.core.replaced_folder import replace_folder
 
 LONG = "x" * 250  # as a name it is short enough, with what temporary names add it is not
@@ -42,3 +45,41 @@ def test_a_folder_of_outputs_that_takes_no_files():
     with pytest.raises(OSError, match="/proc") as raised:
         output_folder(NO_FILES)
     assert raised.value.filename == "/proc"
+
+
+def delete(folder):
+    shutil.rmtree(folder)
+
+
+def move(folder):
+    folder.rename(folder.with_name("moved"))
+
+
+def replace(folder):
+    copy = shutil.copytree(folder, folder.with_name("copy"))
+    shutil.rmtree(folder)
+    copy.rename(folder)
+
+
+@pytest.mark.parametrize("act", [delete, move, replace])
+def test_a_folder_that_is_gone_while_a_file_is_written(act, tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    gone = "run was deleted, moved or replaced"
+    with try_lock(run / "run.lock"), pytest.raises(UserError, match=gone):
+        with replace_file(run / "last.pt") as temporary:
+            temporary.write_text("whole")
+            act(run)
+    left = [path.name for path in tmp_path.rglob("*") if path.is_file()]
+    assert "last.pt" not in left
+
+
+def test_a_folder_that_is_gone_before_a_file_is_opened(tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    gone = "run was deleted, moved or replaced"
+    with try_lock(run / "run.lock"), pytest.raises(UserError, match=gone):
+        with replace_file(run / "last.pt") as temporary:
+            move(run)
+            temporary.write_text("no such folder")
+    assert not run.exists()
