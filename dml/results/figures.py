@@ -358,20 +358,18 @@ def _points(report: Report, metric: str) -> pd.DataFrame:
     swept = _swept_options(report)
     numbers = []
     others = []
-    is_changed = []
     for row in report.rows:
         ours = row.score(metric).ours
         if ours is None:
             continue
         on = f"{row.key.data}, {row.key.evaluation}".removesuffix(", single")
         numbers.append(row.options)
-        others.append((on, row.method, ours))
-        is_changed.append(not is_comparable(row.caveats))
+        others.append((on, row.method, ours, not is_comparable(row.caveats)))
     points = pd.DataFrame(numbers, columns=swept).apply(pd.to_numeric, errors="coerce")
-    columns = ["on", "method", "ours"]
+    columns = ["on", "method", "ours", "is_changed"]
     points[columns] = pd.DataFrame(others, columns=columns)
-    first = np.argsort(is_changed, kind="stable")
-    return points.iloc[first].drop_duplicates([*swept, "on", "method"]).sort_index()
+    points = points.sort_values("is_changed", kind="stable").drop(columns="is_changed")
+    return points.drop_duplicates([*swept, "on", "method"]).sort_index()
 
 
 def _swept_options(report: Report) -> list[str]:

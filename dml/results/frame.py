@@ -93,10 +93,12 @@ def _make_rows(run: StoredRun) -> Iterator[dict[str, Any]]:
     if config is None or summary is None:
         yield row | _progress(run)
         return
-    row["result_id"] = summary.result_id
-    row["protocol_id"] = summary.protocol
-    row["dim"] = summary.embedding_size
-    row["stand_in"] = summary.stand_in
+    row |= {
+        "result_id": summary.result_id,
+        "protocol_id": summary.protocol,
+        "dim": summary.embedding_size,
+        "stand_in": summary.stand_in,
+    }
     evaluations = {summary.evaluation: summary.jobs}
     if summary.concatenated:
         evaluations["concatenated"] = summary.concatenated.repeats

@@ -291,19 +291,19 @@ def _measured_row(
 ) -> Row:
     """Returns the row of runs of one configuration, with the cell that differs in least options."""
     first = runs.iloc[0]
-    options = comparable(first["options"])
+    options = comparable(first.options)
     key = ResultKey(
         first["data"],
-        first["backbone"],
-        int(first["dim"]),
-        first["protocol_id"],
+        first.backbone,
+        int(first.dim),
+        first.protocol_id,
         evaluation,
-        first["result_id"],
-        first["setting"],
+        first.result_id,
+        first.setting,
     )
     row = Row(key, options, LOSS_NAMES.get(key.method, key.method), runs=runs)
     if about.source is None:
-        row.method = method_name(first["loss"], first["method"])
+        row.method = method_name(first.loss, first.method)
     plan = _closest_plan(row, planned)
     planned_options = None
     if plan is not None:
@@ -403,9 +403,11 @@ def _build_section(
             settings.insert(0, "name")
         trained.sort(key=lambda row: (row.method, _sort_values(row, settings)))
     metric = main_metric(about)
-    estimated = _list_tested(trained, metric, about)
-    tested = [row for row, _ in estimated]
-    samples = [(row.key, estimate) for row, estimate in estimated]
+    tested = []
+    samples = []
+    for row, estimate in _list_tested(trained, metric, about):
+        tested.append(row)
+        samples.append((row.key, estimate))
     tests = compare.pair_tests(samples, metric, about.source)
     baselines = _untrained_rows(runs[runs["method"] != UNTRAINED], key, about.metrics)
     for row in rows:

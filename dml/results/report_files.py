@@ -139,19 +139,15 @@ def _chosen_ids(
 def _print_reports(reports: Sequence[Report], console: PlainConsole) -> None:
     """Prints the tables of a few reports; of many a line each."""
     for report in reports:
-        _print_line(heading(report), console)
+        console.print(heading(report), soft_wrap=True)
         if len(reports) > MAX_TABLES:
             continue
         for part in list_parts(report, MAX_COMMANDS):
             if isinstance(part, Table):
-                text = terminal_table(part, console.width)
-                _print_line(Text.assemble(text, "\n"), console)
+                table = terminal_table(part, console.width)
+                console.print(Text.assemble(table, "\n"), soft_wrap=True)
             else:
-                _print_line(part, console)
-
-
-def _print_line(text: str | Text, console: PlainConsole) -> None:
-    console.print(text, soft_wrap=True)  # unbroken, to be copied
+                console.print(part, soft_wrap=True)  # unbroken, to be copied
 
 
 def _draw_all(reports: Sequence[Report]) -> dict[str, list[Picture]]:
@@ -325,9 +321,13 @@ def _metric_columns(section: Section, report: Report, metric: str, rank: int) ->
     cells += map(show, section.baselines)
     yield column(metric_name(metric), cells)
     if printed:
-        scores += [row.score(metric) for row in section.baselines]
-        yield column("published", [_published(score.published) for score in scores])
-        yield column("Δ", [_difference(score.comparison, digits) for score in scores])
+        published, differences = [], []
+        for row in section.all_rows:
+            score = row.score(metric)
+            published.append(_published(score.published))
+            differences.append(_difference(score.comparison, digits))
+        yield column("published", published)
+        yield column("Δ", differences)
 
 
 def _our_cell(row: Row, metric: str, digits: int, spread: str, best: str = "") -> Cell:
@@ -358,16 +358,15 @@ def _difference(comparison: Comparison | None, digits: int) -> Cell:
     return Cell(sign, comparison.verdict, hint)
 
 
-def _nearest_columns(section: Section) -> list[Column]:
-    """Returns the column of the nearest published results; none where no row has any."""
+def _nearest_columns(section: Section) -> Iterator[Column]:
+    """Yields the column of the nearest published results, if any row has one."""
     cells: list[str] = []
     for row in section.rows:
         result = find_nearest(row.stored[0], row.key.evaluation, max(row.repeats))
         cells.append(result or "")
-    if not any(cells):
-        return []
-    blanks = [""] * len(section.baselines)
-    return [Column("published (what differs)", cells + blanks, 99)]
+    if any(cells):
+        cells += [""] * len(section.baselines)
+        yield Column("published (what differs)", cells, 99)
 
 
 def _count_column(section: Section) -> Column:
@@ -379,13 +378,14 @@ def _count_column(section: Section) -> Column:
     return Column("n", cells, right=True)
 
 
-def _mark_columns(section: Section) -> list[Column]:
-    """Returns the column of letters of caveats; none where no row has any."""
+def _mark_columns(section: Section) -> Iterator[Column]:
+    """Yields the column of letters of caveats, if any row has one."""
     cells = []
     for row in section.all_rows:
         kind = "" if is_comparable(row.caveats) else "blocks"
         cells.append(Cell(_letters(row.caveats), kind, "; ".join(map(str, row.caveats))))
-    return [Column("marks", cells)] if any(cells) else []
+    if any(cells):
+        yield Column("marks", cells)
 
 
 def _letters(caveats: Sequence[Caveat]) -> str:
@@ -414,7 +414,7 @@ def _test_columns(section: Section) -> Iterator[Column]:
     tests = section.tests
     names = dict(enumerate(row.name for row in section.tested))
     for title, column, rank in (("better than", "ours", 1), ("in the paper", "paper", 98)):
-        cells = {row: Cell("") for row in section.all_rows}
+        cells = dict.fromkeys(section.all_rows, Cell(""))
         for position, won in tests[tests[column] == "above"].groupby("row"):
             others = won.other.map(names)
             hints = []
@@ -496,11 +496,9 @@ def _describe_score(row: Row, metric: str) -> dict[str, Any]:
     """Returns the columns of a row and a metric in `to_frame`."""
     line: dict[str, Any] = {**asdict(row.key), "label": row.label, "metric": metric}
     score = row.score(metric)
-    if score.ours:
-        line["mean"] = score.ours.mean
-        line["ci95"] = score.ours.half_width
-        line["std"] = score.ours.std
-        line["repeats"] = score.ours.n
+    ours = score.ours
+    if ours:
+        line |= {"mean": ours.mean, "ci95": ours.half_width, "std": ours.std, "repeats": ours.n}
     if score.published:
         for name, value in asdict(score.published).items():
             line[f"printed_{name}"] = value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from itertools import product
 from pathlib import Path
@@ -166,10 +166,11 @@ def _number_text(value: float) -> str:
     return "" if pd.isna(value) else f"{value:.2f}"
 
 
-def _seed_column(runs: pd.DataFrame) -> list[Column]:
-    """Returns the column of seeds; none if all runs have the same."""
-    seeds = ["" if pd.isna(seed) else str(seed) for seed in runs.seed]
-    return [_column("seed", seeds, right=True)] if len(set(seeds)) > 1 else []
+def _seed_column(runs: pd.DataFrame) -> Iterator[Column]:
+    """Yields the column of seeds, unless all runs have the same."""
+    seeds = runs.seed.astype("string").fillna("")
+    if seeds.nunique() > 1:
+        yield _column("seed", seeds, right=True)
 
 
 def _epoch_column(runs: pd.DataFrame) -> Column:
@@ -180,10 +181,11 @@ def _epoch_column(runs: pd.DataFrame) -> Column:
     return _column("epoch", texts, right=True)
 
 
-def _published_column(runs: pd.DataFrame) -> list[Column]:
-    """Returns the column of the nearest published numbers; none if no run has any."""
+def _published_column(runs: pd.DataFrame) -> Iterator[Column]:
+    """Yields the column of the nearest published numbers, if any run has one."""
     texts = [find_nearest(run) or "" for run in runs.run]
-    return [_column(PUBLISHED, texts)] if any(texts) else []
+    if any(texts):
+        yield _column(PUBLISHED, texts)
 
 
 def _score_columns(runs: pd.DataFrame, texts: Callable[[str], list[str]]) -> list[Column]:
@@ -255,13 +257,18 @@ def best_table(groups: Sequence[pd.DataFrame], width: int) -> list[Text]:
 
     first = pd.concat([rows.head(1) for rows in groups])
     ranks = first.groupby(RANKED).cumcount() + 1
-    ids = [list(rows.id.unique()) for rows in groups]
+    counts = []
+    ids = []
+    for rows in groups:
+        of_group = list(rows.id.unique())
+        counts.append(str(len(of_group)))
+        ids.append(_first_ids(of_group))
     columns = [_column("rank", list(map(str, ranks)), right=True)]
     columns += _option_columns(first)
-    columns.append(_column("runs", [str(len(some)) for some in ids], right=True))
+    columns.append(_column("runs", counts, right=True))
     columns += _score_columns(first, texts)
     columns += _published_column(first)
-    columns.append(_column("ids", list(map(_first_ids, ids))))
+    columns.append(_column("ids", ids))
     by = " or ".join([f"{selection} images" for selection in first.selected_by.unique()])
     spread = "± standard deviation over seeds and repeats, both values of two"
     text = f"percent; {spread}; ranked by {by}"
@@ -324,8 +331,9 @@ def _option_rows(first: Any, second: Any) -> list[tuple[str, ...]]:
     for name in differing_options([first.options, second.options]):
         if name.endswith(NAMED[1:]):
             continue
-        values = [format_option(run.options.get(name, "")) for run in (first, second)]
-        rows.append((name, *values, ""))
+        before = format_option(first.options.get(name, ""))
+        after = format_option(second.options.get(name, ""))
+        rows.append((name, before, after, ""))
     if not rows:
         rows.append(("no option differs that decides the result", "", "", ""))
     return rows
