@@ -27,10 +27,10 @@ from dml.core.errors import UserError
 from dml.core.plain_text import print_plain
 from dml.data.image_index import Subset
 from dml.data.protocol import Split
+from dml.runs.context import JobModel, RunContext
 from dml.runs.figures.drawing import check_picture
 from dml.runs.figures.run_figures import draw_neighbors
-from dml.runs.folder.run_folder import RunFolder, load_config
-from dml.runs.job import JobRun, RunContext
+from dml.runs.folder.run_folder import load_config
 from dml.runs.load import load_embedder
 from scripts.studies.emoji.sets import PICTURE_SETS
 
@@ -72,11 +72,11 @@ def draw_emoji_neighbors(folder: Path, out: Path, trust: bool = False) -> None:
     context = RunContext(config)
     first = context.jobs[0]
     split = Split(_shown(first.test.query))
-    job = JobRun(context, replace(first, test=split), RunFolder(folder).job(first.name))
-    networks = {"before training": job.model.embed(split)}
+    model = JobModel(context, replace(first, test=split))
+    networks = {"before training": model.embed(split)}
     trained = load_embedder(config, folder, *first.key)
-    job.embedder.load_state_dict(trained.state_dict())
-    networks["after training"] = job.model.embed(split)
+    model.embedder.load_state_dict(trained.state_dict())
+    networks["after training"] = model.embed(split)
     name = f"{config.loss['name']} on unseen emoji"
     draw_neighbors(split, networks, nn.Identity(), name, out)
 

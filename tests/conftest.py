@@ -55,7 +55,7 @@ def without_pictures() -> Iterator[None]:
     """Runs draw nothing meanwhile: pictures take as long as the rest of a tiny run."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("dml.runs.experiment.draw_curves", lambda *more: None)
-        patch.setattr("dml.runs.train_jobs.draw_test_images", lambda *more, **options: None)
+        patch.setattr("dml.runs.job_scores.draw_test_images", lambda *more, **options: None)
         yield
 
 

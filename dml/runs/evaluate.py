@@ -28,9 +28,9 @@ from dml.runs.build import Builder
 from dml.runs.console import console, print_line, print_scores
 from dml.runs.folder.code_changes import describe_changed_code
 from dml.runs.folder.run_folder import load_config
-from dml.runs.job import translate_resource_errors
 from dml.runs.load import load_embedder
 from dml.runs.model import Model
+from dml.runs.resource_errors import translate_resource_errors
 from dml.training.device import resolve_device, set_precision
 from dml.training.process_state import restored_process_state
 

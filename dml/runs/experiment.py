@@ -2,61 +2,55 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
-from torch.nn import functional as F
+from packaging.version import Version
 
 from dml.config.check import check
 from dml.config.command_line import is_multirun
-from dml.config.compatibility import find_notes
 from dml.config.explain import compose_config
-from dml.config.identity import flatten, identity, protocol_id, result_id
+from dml.config.identity import flatten, identity
 from dml.config.options import merge_words
-from dml.config.own_code import package_versions, record_own_code
+from dml.config.own_code import record_own_code
 from dml.config.presets import apply_params, split_params, split_trust
 from dml.config.schema import Config
 from dml.core.atomic_io import write_json
 from dml.core.errors import ConfigError, UserError
-from dml.core.installation import git_revision, shell_command, versions
+from dml.core.installation import shell_command
 from dml.core.locks import Busy
 from dml.core.names import named_folder
-from dml.core.option_values import selection_section
 from dml.core.progress import open_display, show_task
 from dml.core.run_log import log_start, run_logger, write_log
-from dml.core.secrets import MASK, mask_options, mask_word, mask_words
+from dml.core.secrets import MASK
 from dml.core.signals import StopRequest, raise_on_signals
-from dml.core.statistics import combine_scores
-from dml.data.image_index import ImageIndex, describe_images
-from dml.data.protocol import FOLDS, validates_one_class
+from dml.data.image_index import ImageIndex
+from dml.data.protocol import Job
 from dml.methods.dry_run import dry_run
-from dml.models.embedder import NORMALIZERS
-from dml.retrieval.embeddings import concatenate_models
 from dml.runs.console import console, print_line, print_results
+from dml.runs.context import RunContext
 from dml.runs.drawing_guard import DrawingGuard
 from dml.runs.figures.run_figures import draw_curves
 from dml.runs.folder.code_changes import find_code_notes, refuse_changed_code
 from dml.runs.folder.run_folder import RunFolder, load_options
-from dml.runs.folder.stored_run import read_config
-from dml.runs.job import EMBEDDINGS, JobRun, Result, RunContext, translate_resource_errors
-from dml.runs.train_jobs import Models, train_jobs, unfinished_jobs, wait
+from dml.runs.resource_errors import translate_resource_errors
+from dml.runs.summary import describe_batches, describe_run, list_notes, summarize
+from dml.runs.train_jobs import read_results, train_jobs, wait
 from dml.runs.workers import Stop, start_workers
-from dml.tracking import RunInfo, Tracker, track_run
+from dml.tracking import Tracker, track_run
 from dml.tracking.tracker import GuardedTracker
-from dml.training.device import device_name, peak_memory_mb
+from dml.training.device import device_name
 from dml.training.micro_batches import uses_batch_statistics
 from dml.training.process_group import distributed_session
 from dml.training.process_state import restored_process_state
 
-OPTUNA = (4, 2)  # the oldest version that search=bayes runs with
+OPTUNA = Version("4.2")  # the oldest version that search=bayes runs with
 
 
 @restored_process_state()
@@ -158,8 +152,8 @@ def run(
         with open_display(console), show_task(place):
             context = RunContext(config, world, dataset=dataset)
             experiment = Experiment(folder, context, overrides)
-            read = partial(world.broadcast_from_main, folder.read_summary)
-            if not config.overwrite and (summary := read()) is not None:
+            summary = None if config.overwrite else experiment.read_summary()
+            if summary is not None:
                 return experiment.leave_finished(summary)
             with StopRequest(config.max_minutes) as stop:
                 experiment.prepare()
@@ -174,18 +168,20 @@ class Experiment:
         folder: of the run.
         context: config, dataset and device; after a search with its best values.
         overrides: words of the command line; None: the run continues from its folder alone.
-        built: the first model, until it is trained.
     """
 
     folder: RunFolder
     context: RunContext
     overrides: Sequence[str] | None
-    built: Models = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.world = self.context.world
         tracker = self.world.run_on_main(self.context.builder.tracker)
         self.tracker = Tracker() if tracker is None else GuardedTracker(tracker, print_line)
+
+    def read_summary(self) -> dict[str, Any] | None:
+        """Returns the summary of the run; None if it is not finished."""
+        return self.world.broadcast_from_main(self.folder.read_summary)
 
     def leave_finished(self, summary: dict[str, Any]) -> dict[str, Any]:
         """Prints the result of a finished run, and sends rows that its tracker lacks."""
@@ -194,7 +190,7 @@ class Experiment:
             self.world.broadcast_from_main(lambda: folder.check_dataset(context.index))
         print_line("already finished; overwrite=true starts it again")
         if self.tracker.keeps_a_copy:  # it was unreachable before, or is chosen afterwards
-            with folder.locked(), track_run(self.tracker, self._tracker_info()):
+            with folder.locked(), track_run(self.tracker, describe_run(context, folder)):
                 self._draw_curves(summary)
                 for result in summary["jobs"]:
                     self.tracker.job_done(result)
@@ -222,12 +218,12 @@ class Experiment:
         """Tries the first model before the folder is created: impossible runs leave no files."""
         context, config = self.context, self.context.config
         context.builder.check_arguments()
-        jobs = context.jobs if config.overwrite else unfinished_jobs(context, self.folder)
-        if (job := next(iter(jobs), None)) is None:
+        jobs = context.jobs if config.overwrite else self._unfinished_jobs()
+        if not jobs:
             return
         with translate_resource_errors():
-            model = JobRun(context, job, self.folder.job(job.name))
-            sizes = job.train.num_classes, model.embedder.embedding_size
+            model = context.take_model(jobs[0])
+            sizes = model.job.train.num_classes, model.embedder.embedding_size
             build = context.builder.optimizer
             notes = dry_run(model.method, config, build, *sizes, context.device)
         for note in notes:
@@ -238,7 +234,12 @@ class Experiment:
                 f"by itself; with embedder.freeze_batch_norm=true parts do not change the result"
             )
         if config.search is None:
-            self.built[job.key] = model
+            context.prepared = model
+
+    def _unfinished_jobs(self) -> list[Job]:
+        results = read_results(self.context, self.folder)
+        jobs = zip(self.context.jobs, results, strict=True)
+        return [job for job, result in jobs if result is None]
 
     def run(self, stop: StopRequest) -> dict[str, Any]:
         """Searches and trains, together with any number of processes, and writes the summary.
@@ -249,37 +250,25 @@ class Experiment:
         Raises:
             Busy: another process trains the only model.
         """
-        started, folder, world, outcome = time.monotonic(), self.folder, self.world, None
-        config, workers = self.context.config, self.context.config.protocol.workers
+        started, config = time.monotonic(), self.context.config
         if config.overwrite:
-            world.run_on_main(folder.clear)
+            self.world.run_on_main(self.folder.clear)
+        workers = config.protocol.workers
         if config.search is None:
-            workers = min(workers, len([*unfinished_jobs(self.context, folder)]))
+            workers = min(workers, len(self._unfinished_jobs()))
+        outcome = None
         with ExitStack() as stack:
-            take_part = partial(_take_part, folder)
-            stack.enter_context(start_workers(take_part, config, folder.path, workers - 1))
+            take_part = partial(_take_part, self.folder)
+            stack.enter_context(start_workers(take_part, config, self.folder.path, workers - 1))
             if config.search is not None:
                 outcome = self._search(stop)
-            if (summary := self._lock(stack, stop)) is not None:
+            summary = self._lock(stack, stop)
+            if summary is not None:
                 return self.leave_finished(summary)
             if outcome is None:
                 self.begin()
-            request = world.share_stop_request(stop)
-            with track_run(self.tracker, world.broadcast_from_main(self._tracker_info)):
-                results = [*train_jobs(self.context, folder, request, self.tracker, self.built)]
-                with raise_on_signals(saved=True) if world.size == 1 else nullcontext():
-                    summary = self._summarize(results)
-                    summary["wall_seconds"] = round(time.monotonic() - started, 2)
-                    summary |= {} if outcome is None else {"search": outcome}
-                    world.broadcast_from_main(partial(self._store, summary))
-                    world.broadcast_from_main(partial(self._draw_curves, summary))
-                self.tracker.conclude(summary, folder.pictures())
+            summary = self._train(stop, outcome, started)
         return self._show(summary)
-
-    def _store(self, summary: dict[str, Any]) -> None:
-        """Writes the summary, before the curves and the tracker, which cannot cost it then."""
-        DrawingGuard(self.folder.figures_state).plan()
-        write_json(self.folder.summary, summary)
 
     def _search(self, stop: StopRequest) -> dict[str, Any]:
         """Searches, takes the best values, and returns the search of the summary.
@@ -287,14 +276,16 @@ class Experiment:
         Raises:
             UserError: the installed Optuna is too old; Hydra's own sweeper for it installs 2.10.
         """
-        if tuple(map(int, (found := version("optuna")).split(".")[:2])) < OPTUNA:
-            need = ".".join(map(str, OPTUNA))
-            raise UserError(f"search: needs Optuna {need}, found {found}: pip install -U optuna")
+        installed = version("optuna")
+        if Version(installed) < OPTUNA:
+            raise UserError(
+                f"search: needs Optuna {OPTUNA}, found {installed}: pip install -U optuna"
+            )
         from dml.runs.search.search_loop import search  # late: imports Optuna
 
         with write_log(self.folder.path, "search"):
             self.begin()
-            with track_run(self.tracker, self._tracker_info()):
+            with track_run(self.tracker, describe_run(self.context, self.folder)):
                 outcome = search(self.context, stop, self.folder, self.tracker).report()
         self.context = self.context.with_values(outcome["params"])
         return outcome
@@ -305,32 +296,31 @@ class Experiment:
         While another process has the lock, this one trains models for it. Returns its summary if it
         finishes the run, else None.
         """
-        world, folder, waits = self.world, self.folder, False
 
         def enter() -> None:
-            stack.enter_context(folder.locked())
-            stack.enter_context(write_log(folder.path, "run"))
+            stack.enter_context(self.folder.locked())
+            stack.enter_context(write_log(self.folder.path, "run"))
 
-        while (summary := world.broadcast_from_main(folder.read_summary)) is None:
+        has_waited = False
+        while (summary := self.read_summary()) is None:
             try:
-                world.run_on_main(enter)
-                break
+                self.world.run_on_main(enter)
+                return None
             except Busy as busy:
-                if world.size > 1 or len(self.context.jobs) == 1:
+                if self.world.size > 1 or len(self.context.jobs) == 1:
                     raise
-                if not waits:
+                if not has_waited:
                     print_line(f"note: {busy.holder} keeps this run; training it together")
-                waits = True
-            self.built.clear()
-            list(train_jobs(self.context, folder, stop))
+            has_waited = True
+            self.context.prepared = None
+            list(train_jobs(self.context, self.folder, stop))
             wait(stop)
         return summary
 
     def begin(self) -> None:
-        """Writes config and command, and prints what batches hold, and notes on the config."""
-        context, folder = self.context, self.folder
-        config, data, jobs = context.config, context.config.data, context.jobs
-        of_code = [*find_code_notes(folder, config)]  # before the folder holds this config
+        """Writes config and command, and prints what batches contain, and notes on the config."""
+        context, folder, config = self.context, self.folder, self.context.config
+        code_notes = list(find_code_notes(folder, config))  # before the folder holds this config
 
         def write_config() -> None:
             folder.check_dataset(context.index)
@@ -338,85 +328,42 @@ class Experiment:
 
         self.world.broadcast_from_main(write_config)
         log_start()
-        m = None if data.sampler == "random" else data.images_per_class
-        drawn = f"{data.batch_size // m} groups of {m} of a class" if m else "drawn at random"
-        on_gpu = context.device.type == "cuda"
-        if config.speed == "fast" and on_gpu:
+        if config.speed == "fast" and context.device.type == "cuda":
             print_line(f"speed: fast (precision={config.precision}, channels_last=true)")
-        print_line(f"batches of {data.batch_size} images, {drawn} (data.sampler={data.sampler})")
-        notes = [*find_notes(config), *describe_images(context.index), *of_code]
-        if alike := sum(map(validates_one_class, jobs)):
-            notes.append(
-                f"{context.index.name} leaves {alike} of {len(jobs)} models one class to validate "
-                f"on, where every score is 100: their epoch is the first that was evaluated"
-            )
-        if {*jobs[0].train.classes} & {*jobs[0].validation.query.classes}:
-            notes.append("few classes: the epoch is selected on a third of their images")
-        for note in notes:
+        print_line(describe_batches(context))
+        for note in [*list_notes(context), *code_notes]:
             print_line(f"note: {note}")
         run_logger.info("device: %s", device_name(context.device))
 
-    def _summarize(self, results: Sequence[Result]) -> dict[str, Any]:
-        """Scores joined models, and returns the content of `summary.json`."""
-        context, folder, world = self.context, self.folder, self.world
-        config, tested, device = context.config, context.jobs[0].test.query, context.device
-        ensembles = world.broadcast_from_main(partial(_score_ensembles, context, folder))
-        section = selection_section(config.protocol.selected_on)
-        concatenated = None
-        if ensembles is not None:
-            size, scores = ensembles[-1]["embedding_size"], combine_scores(ensembles)
-            concatenated = {"embedding_size": size, "metrics": scores, "repeats": ensembles}
-        return {
-            "result_id": result_id(config),
-            "data": config.data.name,
-            "stand_in": tested.index.stand_in,
-            "skipped_images": tested.index.skipped,
-            "protocol": protocol_id(config),
-            "evaluation": "single" if ensembles is None else "separated",
-            "selected_by": f"{config.protocol.select_metric} on {config.protocol.selected_on}",
-            "loss": config.loss["name"],
-            "method": config.method["name"],
-            "classes_tested": f"{len(tested)} images of {tested.num_classes} unseen classes",
-            "embedding_size": results[-1]["embedding_size"],
-            "metrics": combine_scores(results),
-            "concatenated": concatenated,
-            section: combine_scores(results, section),
-            "untrained": combine_scores(results, "untrained"),
-            "best_epoch": [result["best_epoch"] for result in results],
-            "jobs": results,
-            "device": device_name(device),
-            "processes": world.size,
-            "precision": config.precision,
-            "images_per_second": round(fmean(r["images_per_second"] for r in results), 1),
-            "peak_memory_mb": round(peak_memory_mb(device), 1),
-            "versions": versions() | package_versions(config.model_dump(by_alias=True)),
-            "git_revision": git_revision(),
-            "config": world.broadcast_from_main(partial(read_config, folder.config)),
-        }
+    def _train(
+        self, stop: StopRequest, outcome: dict[str, Any] | None, started: float
+    ) -> dict[str, Any]:
+        """Trains all models, writes the summary, and draws the curves.
 
-    def _tracker_info(self) -> RunInfo:
-        """Returns the description of the run."""
-        folder, config, p = self.folder, self.context.config, self.context.config.protocol
-        plain = config.plain
-        del plain["tracking"]
-        plain["run"] = {
-            "result_id": result_id(config),
-            "protocol_id": protocol_id(config),
-            "selected_on": config.protocol.selected_on,
-            "stand_in": config.data.stands_in,
-            "folder": str(folder.path),
-        }
-        tags = [config.data.name, config.protocol.name, *["stand-in"] * config.data.stands_in]
-        return RunInfo(
-            folder=folder.path,
-            run_id=folder.run_id(),
-            name=mask_word(config.name or f"{folder.path.parent.name} seed{config.seed}"),
-            group=mask_word(config.experiment.id),
-            config=mask_options(plain),
-            jobs=[*itertools.product(range(p.repeats), range(FOLDS[p.splits]))],
-            tags=mask_words(tags),
-            notify=print_line,
-        )
+        Args:
+            stop: called after every step.
+            outcome: of the search.
+            started: `time.monotonic()` at the start of the run.
+        """
+        context, folder, world = self.context, self.folder, self.world
+        request = world.share_stop_request(stop)
+        info = world.broadcast_from_main(partial(describe_run, context, folder))
+        with track_run(self.tracker, info):
+            results = list(train_jobs(context, folder, request, self.tracker))
+            with raise_on_signals(saved=True) if world.size == 1 else nullcontext():
+                summary = summarize(context, folder, results)
+                summary["wall_seconds"] = round(time.monotonic() - started, 2)
+                if outcome is not None:
+                    summary["search"] = outcome
+                world.broadcast_from_main(partial(self._store, summary))
+                world.broadcast_from_main(partial(self._draw_curves, summary))
+            self.tracker.conclude(summary, folder.pictures())
+        return summary
+
+    def _store(self, summary: dict[str, Any]) -> None:
+        """Writes the summary, before the curves and the tracker, which cannot cost it then."""
+        DrawingGuard(self.folder.figures_state).plan()
+        write_json(self.folder.summary, summary)
 
     def _show(self, summary: dict[str, Any]) -> dict[str, Any]:
         print_results(summary)
@@ -437,19 +384,3 @@ def _take_part(folder: RunFolder, config: Config, stop: Stop) -> None:
             return
         context = context.with_values(best.params)
     list(train_jobs(context, folder, stop))
-
-
-def _score_ensembles(context: RunContext, folder: RunFolder) -> list[dict[str, Any]] | None:
-    """Returns the scores of the concatenated models of each repeat; None for one model a repeat."""
-    config, recall_at, scores = context.config, context.index.recall_at, []
-    if FOLDS[config.protocol.splits] == 1:
-        return None
-    name = config.embedder["normalize"]
-    normalize = F.normalize if name == "none" else NORMALIZERS[name]
-    for repeat, folds in itertools.groupby(context.jobs, lambda job: job.repeat):
-        files = [folder.job(job.name) / EMBEDDINGS for job in folds]
-        embeddings = concatenate_models(files, normalize, context.device)
-        metrics = embeddings.score(recall_at, config.evaluation.backend)
-        size = embeddings.query.shape[1]
-        scores.append({"repeat": repeat, "metrics": metrics, "embedding_size": size})
-    return scores

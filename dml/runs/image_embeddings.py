@@ -40,10 +40,10 @@ from dml.retrieval.file_search import search_file
 from dml.runs.build import Builder
 from dml.runs.figures.drawing import check_picture
 from dml.runs.figures.run_figures import draw_found
-from dml.runs.job import translate_resource_errors
 from dml.runs.load import compose_network, open_network
 from dml.runs.model import Model
 from dml.runs.network_options import check_options
+from dml.runs.resource_errors import translate_resource_errors
 from dml.training.device import autocast, resolve_device, set_precision
 from dml.training.process_state import restored_process_state
 

@@ -10,30 +10,26 @@ results are those of a single process.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 
 from dml.core.locks import Busy, try_lock
 from dml.data.protocol import Job
-from dml.runs.figures.run_figures import draw_test_images
+from dml.runs.context import RunContext
 from dml.runs.folder.run_folder import RUN_LOCK, RunFolder
-from dml.runs.job import JobRun, Result, RunContext, translate_resource_errors
+from dml.runs.job import JobRun, Result
+from dml.runs.resource_errors import translate_resource_errors
 from dml.runs.workers import Stop
 from dml.tracking import History, Tracker
 
 HISTORY = "history.csv"  # of one model
 POLL_SECONDS = 1.0  # between two looks at the work of other processes
-Models = dict[tuple[int, int], JobRun]  # by repeat and fold
 
 
 def train_jobs(
-    context: RunContext,
-    folder: RunFolder,
-    stop: Stop,
-    tracker: Tracker | None = None,
-    built: Models | None = None,
+    context: RunContext, folder: RunFolder, stop: Stop, tracker: Tracker | None = None
 ) -> Iterator[Result]:
     """Trains the models that have no result yet; yields the results of all, in order.
 
@@ -43,13 +39,12 @@ def train_jobs(
         stop: called after every step.
         tracker: receives the rows of the history and the results. None: this process does not keep
             the history of the run; it ends without results when no model is left to claim.
-        built: models that are built already, by repeat and fold; those that are trained are taken.
 
     Raises:
         RunStopped: `stop` asked for it; the same call continues.
         UserError: see `JobRun.run`.
     """
-    yield from _Process(context, folder, stop, tracker, {} if built is None else built).run()
+    yield from _Process(context, folder, stop, tracker).run()
 
 
 @dataclass
@@ -60,7 +55,6 @@ class _Process:
     folder: RunFolder
     stop: Stop
     tracker: Tracker | None
-    built: Models
 
     def __post_init__(self) -> None:
         self.world = self.context.world
@@ -71,46 +65,46 @@ class _Process:
 
     def run(self) -> Iterator[Result]:
         """Trains models until there is none left; yields their results, in order."""
-        jobs, finished = self.context.jobs, 0
-        while finished < len(jobs):
+        finished = 0
+        while True:
+            results = read_results(self.context, self.folder)
             if self.tracker is not None:
-                self._collect_rows()
-                result = self._read(jobs[finished])
-                if result is not None:
+                self._collect_rows(self.tracker, results)
+                while finished < len(results) and (result := results[finished]) is not None:
                     finished += 1
                     self.tracker.job_done(result)
                     yield result
-                    continue
-            if not self._train_next():
+                if finished == len(results):
+                    break
+            if not self._train_next(results):
                 if self.tracker is None:
                     return
                 wait(self.stop)
-        self._collect_rows()
         self.history.sort()  # jobs in parallel, or continued in turn, wrote in another order
 
-    def _read(self, job: Job) -> Result | None:
-        return self.world.broadcast_from_main(lambda: self.folder.read_result(job.name))
-
-    def _collect_rows(self) -> None:
+    def _collect_rows(self, tracker: Tracker, results: Sequence[Result | None]) -> None:
         """Takes the rows of other processes into the history of the run."""
 
-        def collect(tracker: Tracker) -> None:
-            for job in self.context.jobs:
-                done = self.folder.read_result(job.name) is not None
-                _take_rows(self.history, tracker, job, self.folder, last=done)
+        def collect() -> None:
+            for job, result in zip(self.context.jobs, results, strict=True):
+                is_finished = result is not None
+                _take_rows(self.history, tracker, job, self.folder, last=is_finished)
 
-        if self.tracker is not None:
-            self.world.run_on_main(partial(collect, self.tracker))
+        self.world.run_on_main(collect)
 
-    def _train_next(self) -> bool:
+    def _train_next(self, results: Sequence[Result | None]) -> bool:
         """Trains the next model that no other process trains; returns False if there is none."""
         with ExitStack() as claim:
-            for job in unfinished_jobs(self.context, self.folder):
-                if self._is_claimed(job, claim):
-                    if self._read(job) is None:  # else another process has just finished it
+            for job, result in zip(self.context.jobs, results, strict=True):
+                if result is None and self._is_claimed(job, claim):
+                    if not self._has_result(job):  # else another process has just finished it
                         self._train(job)
                     return True
         return False
+
+    def _has_result(self, job: Job) -> bool:
+        result = self.world.broadcast_from_main(lambda: self.folder.read_result(job.name))
+        return result is not None
 
     def _is_claimed(self, job: Job, claim: ExitStack) -> bool:
         if self.world.size > 1:  # processes that share each batch need no help
@@ -121,26 +115,29 @@ class _Process:
         return False
 
     def _train(self, job: Job) -> None:
-        place, rows = self.folder.job(job.name), self.history
+        folder, rows = self.folder.job(job.name), self.history
         if self.tracker is not None:
             take = partial(_take_rows, self.history, self.tracker, job, self.folder, last=True)
             self.world.run_on_main(take)
-        elif not (rows := History(place / HISTORY)).rows:
+        elif not (rows := History(folder / HISTORY)).rows:
             rows.adopt(History(self.folder.history), job.key)
-        draws = self.context.trial is None and job.key == (0, 0) and len(job.test.query) > 0
-        draw = partial(draw_test_images, folder=self.folder.figures) if draws else None
+        trial, figures = self.context.trial, None
+        if trial is None and job.key == (0, 0) and len(job.test.query) > 0:
+            figures = self.folder.figures
         with translate_resource_errors():
             # No variable for a model: it is freed before the next one is built.
-            (self.built.pop(job.key, None) or JobRun(self.context, job, place)).run(
-                rows, self.tracker or Tracker(), self.stop, draw
+            JobRun(self.context.take_model(job), folder, trial, figures).run(
+                rows, self.tracker or Tracker(), self.stop
             )
 
 
-def unfinished_jobs(context: RunContext, folder: RunFolder) -> Iterator[Job]:
-    """Yields the models that have no result."""
-    for job in context.jobs:
-        if context.world.broadcast_from_main(partial(folder.read_result, job.name)) is None:
-            yield job
+def read_results(context: RunContext, folder: RunFolder) -> list[Result | None]:
+    """Returns the results of all models, in order; None for those that are not finished."""
+
+    def read() -> list[Result | None]:
+        return [folder.read_result(job.name) for job in context.jobs]
+
+    return context.world.broadcast_from_main(read)
 
 
 def wait(stop: Stop) -> None:

@@ -20,8 +20,9 @@ from dml.methods.chance_constrained import ChanceConstrained, StageStart
 from dml.methods.chance_constrained.k_center import embed_pool, mean_covering_radius
 from dml.models.embedder import Embedder
 from dml.retrieval.geometry import inter_class_distance
+from dml.runs.context import JobModel, RunContext
 from dml.runs.figures.drawing import plt, save
-from dml.runs.job import JobRun, RunContext
+from dml.runs.job import JobRun
 from dml.tracking import History, Tracker
 
 # Small enough for a CPU; a stage ends after 3 evaluations, 25 steps apart, without improvement.
@@ -115,17 +116,18 @@ def draw_proxy_figure(
     panels: list[ProxyPanel] = []
     with tempfile.TemporaryDirectory() as folder:
         job = Job(0, 0, subset, split, split)
-        context = RunContext(check(cfg), images=index)
-        run = JobRun(context, job, Path(folder))
+        model = JobModel(RunContext(check(cfg), images=index), job)
 
         def add_panel(start: StageStart) -> None:
             if start.stage > 0:
-                panels.append(_panel(run, subset, split, start))
+                panels.append(_panel(model, subset, split, start))
 
-        assert isinstance(run.method, ChanceConstrained)
-        run.method.on_stage = add_panel
-        run.run(History(Path(folder) / "history.csv"), Tracker(), lambda: None)
-    kind = "samples" if isinstance(run.method, SampleConstrained) else "proxies"
+        assert isinstance(model.method, ChanceConstrained)
+        model.method.on_stage = add_panel
+        JobRun(model, Path(folder)).run(
+            History(Path(folder) / "history.csv"), Tracker(), lambda: None
+        )
+    kind = "samples" if isinstance(model.method, SampleConstrained) else "proxies"
     proxy_map(panels, f"{index.name}, {classes} classes, {kind}", path)
     return panels
 
@@ -168,8 +170,8 @@ def proxy_map(panels: Sequence[ProxyPanel], name: str, path: Path) -> None:
     save(figure, path)
 
 
-def _panel(run: JobRun, subset: Subset, split: Split, start: StageStart) -> ProxyPanel:
-    embeddings = run.model.evaluator(split).embed(run.embedder)
+def _panel(model: JobModel, subset: Subset, split: Split, start: StageStart) -> ProxyPanel:
+    embeddings = model.embed(split)
     embedded = embeddings.query
     converged, proxies = (_clip(p) for p in (start.converged, start.proxies))
     radii = [
@@ -183,7 +185,7 @@ def _panel(run: JobRun, subset: Subset, split: Split, start: StageStart) -> Prox
         proxies.cpu().numpy(),
         float(np.mean(radii)),
         inter_class_distance(embedded, torch.from_numpy(subset.labels)),
-        run.model.evaluator(split).score(embeddings)["map_at_r"],
+        model.evaluator(split).score(embeddings)["map_at_r"],
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from dml.config.check import check
 from dml.core.errors import RunStopped
-from dml.runs.job import RunContext
+from dml.runs.context import RunContext
 from dml.tracking import History
 from dml.training.step import TrainingStep
 from tests.pretended_cuda.waits import Wait, count_waits, listed

@@ -12,8 +12,9 @@ from dml.core.errors import RunStopped, UserError
 from dml.losses import MeanFieldContrastiveLoss
 from dml.models.embedder import NORMALIZERS
 from dml.runs import embeddings
+from dml.runs.context import JobModel, RunContext
 from dml.runs.embeddings import Evaluator
-from dml.runs.job import JobRun, RunContext, translate_resource_errors
+from dml.runs.resource_errors import translate_resource_errors
 from dml.training.stopping import Stopping
 from tests.runs.small_runs import SMALL, rows
 
@@ -179,10 +180,10 @@ def test_weights_batches_and_augmentations_follow_seed_repeat_and_fold(composed,
         cfg = composed(*words)
         context = RunContext(check(cfg))
         for job in context.jobs:
-            model = JobRun(context, job, tmp_path)
+            model = JobModel(context, job)
             weights = torch.cat([p.flatten() for p in model.embedder.parameters()])
             proxies = torch.cat([p.flatten() for p in model.method.parameters()])
-            images, _ = next(iter(model.batches()))
+            images, _ = next(iter(model.whole_batches()))
             begun.append((weights.detach(), proxies.detach(), images))
     assert len(begun) == 2 * 2 * 4
     for first, second in itertools.combinations(begun, 2):

@@ -26,43 +26,50 @@ from dml.retrieval import covering_radius, inter_class_distance, nearest_neighbo
 from dml.retrieval.embeddings import SplitEmbeddings, load_embeddings
 from dml.retrieval.pictures import draw_grids, draw_maps
 from dml.runs.console import print_line
+from dml.runs.context import JobModel
 from dml.runs.drawing_guard import attempt
 from dml.runs.figures.drawing import BLUE, GREEN, GREY, ORANGE, RED, Axes, plt, save, tidy
-from dml.runs.job import STAGE_EMBEDDINGS, JobRun
 from dml.tracking import History
 
 MAP_STAGES = 4  # maps of stages
+BEFORE, AFTER = "before training", "after training"  # names of networks
 PANELS: Any = {"figsize": (7, 5.5), "height_ratios": (2, 1), "layout": "constrained"}
 
 
-def draw_test_images(model: JobRun, networks: Mapping[str, SplitEmbeddings], folder: Path) -> None:
+def draw_test_images(
+    model: JobModel,
+    networks: Mapping[str, SplitEmbeddings],
+    stages: Sequence[Path],
+    folder: Path,
+) -> None:
     """Draws neighbors and a map of the test images, and the positivity of mixes if asked for.
 
     Args:
         model: with its best weights.
-        networks: title → embeddings of the test images.
+        networks: title → embeddings of the test images, those of the best weights last.
+        stages: files of embeddings at the ends of the stages of CCP.
         folder: of the figures.
     """
     with show_task("drawing the figures"):
         attempt("neighbors.png", lambda: _draw_test_neighbors(model, networks, folder))
         attempt("embedding_map.png", lambda: _draw_map(model, "embedding_map", networks, folder))
-        attempt("stage_maps.png", lambda: _draw_stage_maps(model, networks, folder))
+        attempt("stage_maps.png", lambda: _draw_stage_maps(model, networks, stages, folder))
         if "positivity" in model.config.evaluation.measures:
             attempt("positivity.png", lambda: _draw_positivity(model, folder))
 
 
 def _draw_test_neighbors(
-    model: JobRun, networks: Mapping[str, SplitEmbeddings], folder: Path
+    model: JobModel, networks: Mapping[str, SplitEmbeddings], folder: Path
 ) -> None:
     """Draws the neighbors of test images, unless they are features without image files."""
     index = model.job.test.query.index
     if index.features is None or not find_missing([*map(Path, index.images)]):
-        transform, title = model.model.transforms.test, _title(model.config)
+        transform, title = model.transforms.test, _title(model.config)
         draw_neighbors(model.job.test, networks, transform, title, folder / "neighbors.png")
 
 
 def _draw_map(
-    model: JobRun, name: str, networks: Mapping[str, SplitEmbeddings], folder: Path
+    model: JobModel, name: str, networks: Mapping[str, SplitEmbeddings], folder: Path
 ) -> None:
     """Draws a map of the test images; a note says why a network has none."""
     title = f"{_title(model.config)}: test images of unseen classes"
@@ -76,34 +83,37 @@ def _draw_map(
         save(figure, folder / f"{name}.png")
 
 
-def _draw_stage_maps(model: JobRun, networks: Mapping[str, SplitEmbeddings], folder: Path) -> None:
-    """Draws maps at the ends of the stages of CCP, if their embeddings were kept."""
+def _draw_stage_maps(
+    model: JobModel,
+    networks: Mapping[str, SplitEmbeddings],
+    stages: Sequence[Path],
+    folder: Path,
+) -> None:
+    """Draws maps at the ends of the first stages of CCP, if their embeddings were kept."""
+    if not stages:
+        return
+    titled = {}
+    for number, path in enumerate(stages[: MAP_STAGES - 1]):
+        name = f"stage {number}" if number else "proxies alone"
+        embeddings = load_embeddings(path, model.device)
+        titled[_describe_stage(name, embeddings)] = embeddings
     best = [*networks.values()][-1]
-    if stages := _stages(model, best):
-        _draw_map(model, "stage_maps", stages, folder)
+    titled[_describe_stage("best network", best)] = best
+    _draw_map(model, "stage_maps", titled, folder)
 
 
-def _draw_positivity(model: JobRun, folder: Path) -> None:
+def _describe_stage(name: str, embeddings: SplitEmbeddings) -> str:
+    points = embeddings.query, embeddings.query_labels
+    radius, distance = covering_radius(*points), inter_class_distance(*points)
+    return f"{name}\ncovering radius {radius:.2f}, between classes {distance:.2f}"
+
+
+def _draw_positivity(model: JobModel, folder: Path) -> None:
     """Draws which mixes act as positives (metrix, Figure 2)."""
     model.embedder.eval()
     loss: Any = model.method.loss
-    curve = measure_positivity(loss, model.embedder, model.batches(1))
+    curve = measure_positivity(loss, model.embedder, model.whole_batches(1))
     curve.write(folder / "positivity.png")
-
-
-def _stages(model: JobRun, best: SplitEmbeddings) -> dict[str, SplitEmbeddings]:
-    """Returns title → embeddings at the ends of the first stages of CCP, and the best ones."""
-    files = sorted(model.checkpoints.folder.glob(STAGE_EMBEDDINGS.replace("{:02d}", "*")))
-    if not files:
-        return {}
-    stages = [load_embeddings(file, model.device) for file in files[: MAP_STAGES - 1]]
-    names = ["proxies alone", *(f"stage {number}" for number in range(1, len(stages)))]
-    titled = {}
-    for name, stage in zip([*names, "best network"], [*stages, best], strict=True):
-        points = stage.query, stage.query_labels
-        measures = covering_radius(*points), inter_class_distance(*points)
-        titled["{}\ncovering radius {:.2f}, between classes {:.2f}".format(name, *measures)] = stage
-    return titled
 
 
 def draw_curves(

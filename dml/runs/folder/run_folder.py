@@ -30,6 +30,8 @@ from dml.runs.folder.stored_run import StoredRun, is_run, read_config
 
 RUN_LOCK = "run.lock"  # of the process that trains
 RESULT = "result.json"  # of a job: it is finished, unless figures are left to draw
+EMBEDDINGS = "test_embeddings.npz"  # of one of several models, or if they are to be kept
+STAGE_EMBEDDINGS = "test_embeddings_stage{:02d}.npz"  # at the end of a stage of CCP, if kept
 # Files and folders by which a folder without a config was a run.
 OF_RUNS = ("checkpoints", "search", "figures", "history.csv", "best.yaml", "dataset.json", "run_id")
 FIGURES_STATE = "figures_state.txt"  # beside a result or summary while its figures are left to draw

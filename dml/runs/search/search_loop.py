@@ -18,8 +18,9 @@ from dml.core.fault_injection import fault_point
 from dml.core.progress import show_task
 from dml.data.protocol import FOLDS, validates_one_class
 from dml.runs.console import print_line
+from dml.runs.context import RunContext
 from dml.runs.folder.run_folder import RunFolder
-from dml.runs.job import COLLAPSED, RunContext
+from dml.runs.job_scores import COLLAPSED
 from dml.runs.search.proposals import Params, clip, create_distributions
 from dml.runs.search.study import REASON, Study
 from dml.runs.train_jobs import train_jobs, wait

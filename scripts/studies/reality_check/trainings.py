@@ -17,8 +17,7 @@ from dml.core.atomic_io import write_text
 from dml.retrieval import nearest_neighbors
 from dml.retrieval.embeddings import load_embeddings
 from dml.retrieval.metrics import score_rankings
-from dml.runs.folder.run_folder import RunFolder, load_config
-from dml.runs.job import EMBEDDINGS
+from dml.runs.folder.run_folder import EMBEDDINGS, RunFolder, load_config
 from scripts.studies.reality_check.declaration import Declaration
 
 METRICS = ("map_at_r", "precision_at_1", "r_precision")

@@ -1,0 +1,141 @@
+"""The scores of one model: before training, at every evaluation, and of the best weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from dml.data.protocol import FOLDS
+from dml.methods.chance_constrained import StageStart
+from dml.methods.extra_metrics import ExtraMetrics
+from dml.retrieval.embeddings import SplitEmbeddings, save_embeddings
+from dml.runs.context import JobModel
+from dml.runs.figures.run_figures import AFTER, BEFORE, draw_test_images
+from dml.runs.folder.run_folder import EMBEDDINGS, STAGE_EMBEDDINGS
+from dml.training.stopping import Stopping
+
+COLLAPSED = "collapsed"  # a metric: 1 if all embeddings of an evaluation are equal
+TEST_CURVE = "test_"  # start of the columns of `evaluation.test_curve` in history.csv
+
+
+class JobScores:
+    """Scores a model, and keeps the embeddings of its test images.
+
+    Args:
+        model: the model, which is trained meanwhile.
+        folder: of the files of its embeddings.
+        scores_test: whether test images are scored: not in a search.
+        continues: whether the training continues from a checkpoint.
+        draws: whether figures of the test images follow.
+    """
+
+    def __init__(
+        self, model: JobModel, folder: Path, scores_test: bool, continues: bool, draws: bool
+    ) -> None:
+        self.model, self.folder, self.scores_test = model, folder, scores_test
+        job, evaluation = model.job, model.config.evaluation
+        # If test and validation images are the same, each evaluation scores both.
+        self._tests_apart = scores_test and job.validation is not job.test
+        self._has_test_curve = self._tests_apart and evaluation.test_curve
+        self._is_untrained = scores_test and not continues  # until the first evaluation
+        self._embeddings: dict[str, SplitEmbeddings] = {}  # of the test images, on the CPU
+        self._extra_metrics = ExtraMetrics(
+            evaluation.measures,
+            model.embedder,
+            model.method,
+            model.embed_training,
+            model.whole_batches,
+        )
+        self.untrained: dict[str, float] | None = None
+        if self._tests_apart or (continues and draws):
+            self._embeddings[BEFORE] = model.embed(job.test).to("cpu")
+        if self._tests_apart:
+            self.untrained = model.evaluator(job.test).score(self._embeddings[BEFORE])
+        if not self._has_test_curve:
+            model.evaluator.cache_clear()  # the test images are needed again only at the end
+        if scores_test and evaluation.keep_embeddings:
+            model.method.on_stage = self._keep_stage
+
+    def score_evaluation(self, stopping: Stopping) -> dict[str, float]:
+        """Returns the metrics of the current network at an evaluation.
+
+        Args:
+            stopping: knows the best evaluation so far; the test embeddings of a better one are
+                kept.
+        """
+        job = self.model.job
+        if not len(job.validation.query):
+            return {}
+        embeddings = self.model.embed(job.validation)
+        metrics = self.model.evaluator(job.validation).score(embeddings)
+        metrics |= self._extra_metrics.at_evaluation(embeddings)
+        tested = None
+        if job.validation is job.test:
+            tested = embeddings
+        elif self._has_test_curve:
+            tested = self._embed_test_curve()
+            for name, value in self.model.evaluator(job.test).score(tested).items():
+                metrics[f"{TEST_CURVE}{name}"] = value
+        self._is_untrained = False
+        if tested is not None:
+            self._embeddings.setdefault(BEFORE, tested.to("cpu"))
+            if stopping.is_better(metrics[self.model.config.protocol.select_metric]):
+                self._embeddings[AFTER] = tested.to("cpu")
+        if embeddings.collapsed:
+            metrics[COLLAPSED] = 1.0
+        return metrics
+
+    def _embed_test_curve(self) -> SplitEmbeddings:
+        if self._is_untrained:
+            return self._embeddings[BEFORE]
+        return self.model.embed(self.model.job.test)
+
+    def score_test(
+        self, rows: Sequence[Mapping[str, float]], best: Mapping[str, Any]
+    ) -> dict[str, float]:
+        """Returns the scores of the test images by the best weights, which are loaded.
+
+        Saves the embeddings if the models of the folds are concatenated later.
+
+        Args:
+            rows: of the model in `history.csv`.
+            best: the best evaluation, with `metrics`.
+        """
+        split, config = self.model.job.test, self.model.config
+        if not len(split.query):
+            return {}
+        if AFTER not in self._embeddings:
+            self._embeddings[AFTER] = self.model.embed(split)
+        embeddings = self._embeddings[AFTER].to(self.model.device)
+        if FOLDS[config.protocol.splits] > 1 or config.evaluation.keep_embeddings:
+            self._save(EMBEDDINGS, embeddings)
+        extra = self._extra_metrics.of_run(rows, best, embeddings)
+        return self.model.evaluator(split).score(embeddings) | extra
+
+    def draw(self, folder: Path, trained: bool) -> None:
+        """Draws the test images before and after training.
+
+        Args:
+            folder: of the figures.
+            trained: whether the best weights are others than those before training.
+        """
+        names = {BEFORE: BEFORE, AFTER: AFTER} if trained else {"nearest": AFTER}
+        networks = {
+            title: self._embeddings[name].to(self.model.device) for title, name in names.items()
+        }
+        stages = sorted(self.folder.glob(STAGE_EMBEDDINGS.replace("{:02d}", "*")))
+        draw_test_images(self.model, networks, stages, folder)
+
+    def _keep_stage(self, start: StageStart) -> None:
+        """Saves the test embeddings of the network at the end of the previous stage of CCP."""
+        if start.stage:
+            embeddings = self.model.embed(self.model.job.test)
+            self._save(STAGE_EMBEDDINGS.format(start.stage - 1), embeddings)
+
+    def _save(self, name: str, embeddings: SplitEmbeddings) -> None:
+        """Saves embeddings of the test images."""
+        names = self.model.job.test.names
+        save = partial(save_embeddings, self.folder / name, embeddings, names)
+        self.model.world.broadcast_from_main(save)

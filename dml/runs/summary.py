@@ -1,0 +1,147 @@
+"""What is said of a run: its summary, its description for trackers, and notes before training."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from functools import partial
+from statistics import fmean
+from typing import Any
+
+from torch.nn import functional as F
+
+from dml.config.compatibility import find_notes
+from dml.config.identity import protocol_id, result_id
+from dml.config.own_code import package_versions
+from dml.core.installation import git_revision, versions
+from dml.core.option_values import selection_section
+from dml.core.secrets import mask_options, mask_word, mask_words
+from dml.core.statistics import combine_scores
+from dml.data.image_index import describe_images
+from dml.data.protocol import FOLDS, validates_one_class
+from dml.models.embedder import NORMALIZERS
+from dml.retrieval.embeddings import concatenate_models
+from dml.runs.console import print_line
+from dml.runs.context import RunContext
+from dml.runs.folder.run_folder import EMBEDDINGS, RunFolder
+from dml.runs.folder.stored_run import read_config
+from dml.runs.job import Result
+from dml.tracking import RunInfo
+from dml.training.device import device_name, peak_memory_mb
+
+
+def summarize(context: RunContext, folder: RunFolder, results: Sequence[Result]) -> dict[str, Any]:
+    """Scores joined models, and returns the content of `summary.json`.
+
+    Args:
+        context: of the run.
+        folder: of the run.
+        results: of all models.
+    """
+    config, world, protocol = context.config, context.world, context.config.protocol
+    tested = context.jobs[0].test.query
+    concatenated = world.broadcast_from_main(partial(_score_ensembles, context, folder))
+    section = selection_section(protocol.selected_on)
+    rates = [result["images_per_second"] for result in results]
+    return {
+        "result_id": result_id(config),
+        "data": config.data.name,
+        "stand_in": tested.index.stand_in,
+        "skipped_images": tested.index.skipped,
+        "protocol": protocol_id(config),
+        "evaluation": "single" if concatenated is None else "separated",
+        "selected_by": f"{protocol.select_metric} on {protocol.selected_on}",
+        "loss": config.loss["name"],
+        "method": config.method["name"],
+        "classes_tested": f"{len(tested)} images of {tested.num_classes} unseen classes",
+        "embedding_size": results[-1]["embedding_size"],
+        "metrics": combine_scores(results),
+        "concatenated": concatenated,
+        section: combine_scores(results, section),
+        "untrained": combine_scores(results, "untrained"),
+        "best_epoch": [result["best_epoch"] for result in results],
+        "jobs": results,
+        "device": device_name(context.device),
+        "processes": world.size,
+        "precision": config.precision,
+        "images_per_second": round(fmean(rates), 1),
+        "peak_memory_mb": round(peak_memory_mb(context.device), 1),
+        "versions": versions() | package_versions(config.model_dump(by_alias=True)),
+        "git_revision": git_revision(),
+        "config": world.broadcast_from_main(partial(read_config, folder.config)),
+    }
+
+
+def _score_ensembles(context: RunContext, folder: RunFolder) -> dict[str, Any] | None:
+    """Returns the scores of the concatenated models of each repeat; None for one model a repeat."""
+    config, recall_at = context.config, context.index.recall_at
+    if FOLDS[config.protocol.splits] == 1:
+        return None
+    name = config.embedder["normalize"]
+    normalize = F.normalize if name == "none" else NORMALIZERS[name]
+    repeats: list[dict[str, Any]] = []
+    for repeat, folds in itertools.groupby(context.jobs, lambda job: job.repeat):
+        files = [folder.job(job.name) / EMBEDDINGS for job in folds]
+        embeddings = concatenate_models(files, normalize, context.device)
+        metrics = embeddings.score(recall_at, config.evaluation.backend)
+        size = embeddings.query.shape[1]
+        repeats.append({"repeat": repeat, "metrics": metrics, "embedding_size": size})
+    return {
+        "embedding_size": repeats[-1]["embedding_size"],
+        "metrics": combine_scores(repeats),
+        "repeats": repeats,
+    }
+
+
+def describe_run(context: RunContext, folder: RunFolder) -> RunInfo:
+    """Returns the description of a run for its tracker."""
+    config, protocol = context.config, context.config.protocol
+    options = config.plain
+    del options["tracking"]
+    options["run"] = {
+        "result_id": result_id(config),
+        "protocol_id": protocol_id(config),
+        "selected_on": protocol.selected_on,
+        "stand_in": config.data.stands_in,
+        "folder": str(folder.path),
+    }
+    tags = [config.data.name, protocol.name]
+    if config.data.stands_in:
+        tags.append("stand-in")
+    jobs = itertools.product(range(protocol.repeats), range(FOLDS[protocol.splits]))
+    return RunInfo(
+        folder=folder.path,
+        run_id=folder.run_id(),
+        name=mask_word(config.name or f"{folder.path.parent.name} seed{config.seed}"),
+        group=mask_word(config.experiment.id),
+        config=mask_options(options),
+        jobs=list(jobs),
+        tags=mask_words(tags),
+        notify=print_line,
+    )
+
+
+def describe_batches(context: RunContext) -> str:
+    """Returns a line on the images of a training batch."""
+    data = context.config.data
+    drawn = "drawn at random"
+    if data.sampler != "random" and data.images_per_class:
+        groups = data.batch_size // data.images_per_class
+        drawn = f"{groups} groups of {data.images_per_class} of a class"
+    return f"batches of {data.batch_size} images, {drawn} (data.sampler={data.sampler})"
+
+
+def list_notes(context: RunContext) -> list[str]:
+    """Returns notes on the config, the images, and the images that select the epoch."""
+    jobs = context.jobs
+    notes = [*find_notes(context.config), *describe_images(context.index)]
+    of_one_class = sum(map(validates_one_class, jobs))
+    if of_one_class:
+        notes.append(
+            f"{context.index.name} leaves {of_one_class} of {len(jobs)} models one class to "
+            f"validate on, where every score is 100: their epoch is the first that was evaluated"
+        )
+    trained, validated = jobs[0].train.classes, jobs[0].validation.query.classes
+    if not set(trained).isdisjoint(validated):
+        notes.append("few classes: the epoch is selected on a third of their images")
+    return notes
