@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dml.cli.parser import (
     Parser,
     complete_experiment,
     complete_override,
-    parse_folder,
+    parse_runs,
     set_completer,
 )
+from dml.cli.shared_options import find_own_code
 from dml.core.installation import shell_command
 from dml.core.plain_text import print_plain
 
@@ -56,7 +58,10 @@ def parser() -> Parser:
     overrides = add("overrides", nargs="*", metavar="option=value", help="of dml train")
     set_completer(overrides, complete_override)
     parser.add_argument(
-        "--runs", type=parse_folder, default="outputs", help="folder of runs (default: outputs)"
+        "--runs",
+        type=parse_runs,
+        default=Path("outputs"),
+        help="folder of runs (default: outputs)",
     )
     return parser
 
@@ -64,6 +69,7 @@ def parser() -> Parser:
 def main(words: Sequence[str]) -> int:
     """Runs the command and returns its exit status."""
     options = parser().parse(words)
+    find_own_code()  # a reader may say how many images it trains on
     plans = _plan(options)
     if options.experiment != "all":
         _print_runs(plans[options.experiment])

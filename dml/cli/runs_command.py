@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dml.cli.parser import Parser, parse_folder, rarely_collect_garbage
+from dml.cli.parser import Parser, parse_runs, rarely_collect_garbage
 from dml.core.errors import ConfigError, UserError, nearest
 from dml.core.installation import shell_command
 from dml.core.plain_text import escape_json, print_plain
@@ -64,7 +64,7 @@ def parser() -> Parser:
     add("words", nargs="*", metavar="word", help="best | compare | rm | clean, conditions, ids")
     add(
         "--runs",
-        type=parse_folder,
+        type=parse_runs,
         default=Path("outputs"),
         help="folder of runs (default: outputs)",
     )
@@ -120,7 +120,8 @@ def check_words(action: str, words: Sequence[str], as_json: bool) -> None:
     """Raises ConfigError for words that an action does not take."""
     if action in CONDITIONS:
         for word in words:
-            if "=" not in word:
+            name, is_condition, _ = word.partition("=")
+            if not (name and is_condition):
                 hint = nearest(word, ACTIONS) or f"; one of {', '.join(ACTIONS)}"
                 problem = f"{word}: neither a condition such as loss=ms nor an action{hint}"
                 raise ConfigError([problem])

@@ -9,6 +9,7 @@ from dml.cli.parser import Parser, whole_number
 from dml.cli.shared_options import (
     add_overwrite,
     add_trust,
+    check_embeddings,
     find_own_code,
     refuse_empty,
 )
@@ -46,7 +47,9 @@ def main(words: Sequence[str]) -> int:
     options = vars(parser().parse(words))
     as_csv = options.pop("csv")
     refuse_empty(options)
-    find_own_code(options["trust"])
+    if options["trust"]:
+        find_own_code()
+    check_embeddings(options["embeddings"])
     from dml.runs.image_embeddings import search  # imported late: --help need not load torch
 
     neighbors = search(**options)

@@ -1,13 +1,14 @@
 """Values that W&B receives, through a stand-in for its library and through the library itself."""
 
 import json
+import sys
 
 import pytest
 
 from dml.config.check import check
 from dml.runs.folder.run_folder import RunFolder
 from dml.tracking import History, RunInfo, track_run
-from dml.tracking.weights_and_biases import WandbTracker
+from dml.tracking.weights_and_biases import WandbTracker, _masked_command_line
 from tests.conftest import TINY
 from tests.killed_process import die_at
 from tests.system.finished_runs import start
@@ -35,6 +36,23 @@ def history_of(folder, job=(0, 0)):
 
 
 @pytest.mark.pictures
+@pytest.mark.parametrize(
+    ("typed", "recorded"),
+    [
+        ("/env/bin/dml loss=ms", "/env/bin/dml train loss=ms"),
+        ("/env/lib/dml/__main__.py loss=ms", "/env/lib/dml/__main__.py train loss=ms"),
+        ("train.py loss=ms", "train.py loss=ms"),
+        ("/mine/__main__.py loss=ms", "/mine/__main__.py loss=ms"),
+    ],
+)
+def test_the_recorded_command_is_complete(typed, recorded, monkeypatch):
+    """The command line holds no name of a command while one is at work."""
+    monkeypatch.setattr("sys.argv", typed.split())
+    with _masked_command_line():
+        assert sys.argv == recorded.split()
+    assert sys.argv == typed.split()
+
+
 def test_one_model_is_one_run(prepared, service, capsys):
     cfg, folder = prepared("experiment.id=mft_table1", "tracking.tags=[mine]")
     summary = start(cfg)
