@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from dml.core.errors import ConfigError, UserError, nearest
+from dml.core.errors import ConfigError, nearest
 from dml.core.installation import shell_command
 from dml.core.outputs import folder_problem
 
@@ -135,20 +135,6 @@ def parse_folder(text: str) -> Path:
     problem = folder_problem(path)
     if problem:
         raise argparse.ArgumentTypeError(problem)
-    return path
-
-
-def parse_runs(text: str) -> Path:
-    """Returns the path of a folder of runs, which exists.
-
-    Raises:
-        ArgumentTypeError: see `parse_folder`.
-        UserError: there is no such folder.
-    """
-    path = parse_folder(text)
-    if not path.exists():
-        train = shell_command("train")
-        raise UserError(f"runs: there is no folder {path}; {train} writes to outputs/")
     return path
 
 

@@ -11,7 +11,7 @@ from dml.cli.parser import (
     Parser,
     complete_experiment,
     complete_override,
-    parse_runs,
+    parse_folder,
     set_completer,
 )
 from dml.cli.shared_options import find_own_code
@@ -59,7 +59,7 @@ def parser() -> Parser:
     set_completer(overrides, complete_override)
     parser.add_argument(
         "--runs",
-        type=parse_runs,
+        type=parse_folder,
         default=Path("outputs"),
         help="folder of runs (default: outputs)",
     )

@@ -10,7 +10,6 @@ from dml.cli.parser import (
     complete_experiment,
     parse_folder,
     parse_path,
-    parse_runs,
     rarely_collect_garbage,
     set_completer,
 )
@@ -34,7 +33,7 @@ def parser() -> Parser:
     set_completer(experiments, complete_experiment)
     add(
         "--runs",
-        type=parse_runs,
+        type=parse_folder,
         default=Path("outputs"),
         help="folder of runs (default: outputs)",
     )

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dml.cli.parser import Parser, parse_runs, rarely_collect_garbage
+from dml.cli.parser import Parser, parse_folder, rarely_collect_garbage
 from dml.core.errors import ConfigError, UserError, nearest
 from dml.core.installation import shell_command
 from dml.core.plain_text import escape_json, print_plain
@@ -64,7 +64,7 @@ def parser() -> Parser:
     add("words", nargs="*", metavar="word", help="best | compare | rm | clean, conditions, ids")
     add(
         "--runs",
-        type=parse_runs,
+        type=parse_folder,
         default=Path("outputs"),
         help="folder of runs (default: outputs)",
     )

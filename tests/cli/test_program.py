@@ -121,15 +121,6 @@ def test_a_folder_of_runs_that_is_none(command, folder, problem, capsys):
     assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize("command", ["runs", "plan mft_table12", "report mft_table12"])
-def test_a_folder_of_runs_that_does_not_exist(command, tmp_path, capsys):
-    folder = tmp_path / "absent"
-    assert main([*command.split(), "--runs", str(folder)]) == 1
-    err = capsys.readouterr().err
-    assert err.startswith(f"error: runs: there is no folder {folder}; ")
-    assert err.count("\n") == 1
-
-
 LONG = "x" * 300
 
 

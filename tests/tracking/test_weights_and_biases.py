@@ -35,7 +35,6 @@ def history_of(folder, job=(0, 0)):
     ]
 
 
-@pytest.mark.pictures
 @pytest.mark.parametrize(
     ("typed", "recorded"),
     [
@@ -53,6 +52,7 @@ def test_the_recorded_command_is_complete(typed, recorded, monkeypatch):
     assert sys.argv == typed.split()
 
 
+@pytest.mark.pictures
 def test_one_model_is_one_run(prepared, service, capsys):
     cfg, folder = prepared("experiment.id=mft_table1", "tracking.tags=[mine]")
     summary = start(cfg)
