@@ -51,7 +51,7 @@ def parser() -> Parser:
         "--batch-size",
         type=whole_number(1),
         metavar="N",
-        help="default: by device and size of the images",
+        help="images per batch (default: by device and size of the images)",
     )
     add_overwrite(parser, "of the same network and images")
     add("options", nargs="*", help="backbone.input_size=64 (timm), data.max_pixels=400000000 …")

@@ -55,7 +55,7 @@ def parser() -> Parser:
     parser = Parser(DESCRIPTION.format(plan=shell_command("plan")), "plan")
     add = parser.add_argument
     set_completer(add("experiment", help="an id, or all"), complete_experiment)
-    overrides = add("overrides", nargs="*", metavar="option=value", help="of dml train")
+    overrides = add("overrides", nargs="*", metavar="option=value", help="options of dml train")
     set_completer(overrides, complete_override)
     parser.add_argument(
         "--runs",

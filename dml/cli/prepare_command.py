@@ -36,7 +36,7 @@ def parser() -> Parser:
     parser = Parser(DESCRIPTION.format(command=shell_command("prepare")), "prepare")
     add, several = parser.add_argument, partial(parser.add_argument, action="append", default=[])
     set_completer(add("dataset", help=" | ".join(DATASETS)), lambda **context: DATASETS)
-    add("--root", type=parse_path, default=Path("data"), help="default: data")
+    add("--root", type=parse_path, default=Path("data"), help="folder of datasets (default: data)")
     several(
         "--archive", type=parse_path, help="a local file, or the folder of several; may be repeated"
     )

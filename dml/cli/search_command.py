@@ -32,7 +32,11 @@ def parser() -> Parser:
     add("queries", nargs="+", metavar="query", help="image, or number of a row from 0")
     # The largest k, and that it is not 0, are checked with the file.
     add("-k", type=whole_number(0), default=10, help="neighbors (default: 10)")
-    add("--index", action="store_true", help="of faiss, saved beside the file, not exact")
+    add(
+        "--index",
+        action="store_true",
+        help="use an index of faiss, saved beside the file: not exact",
+    )
     add("--picture", metavar="<file>.png", help="draw queries and neighbors")
     largest = f"largest height x width of an image (default: {MAX_IMAGE_PIXELS:,})"
     add("--max-pixels", type=whole_number(1), default=MAX_IMAGE_PIXELS, metavar="N", help=largest)

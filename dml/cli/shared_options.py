@@ -27,7 +27,7 @@ def add_overwrite(parser: ArgumentParser, ours: str) -> None:
 def add_model(parser: ArgumentParser) -> None:
     """Adds `--repeat` and `--fold`, which choose one of several models of a run."""
     for name in ("repeat", "fold"):
-        text = "of a run with several models, from 0"
+        text = f"number of the {name}, from 0, of a run with several models"
         parser.add_argument(f"--{name}", type=whole_number(0), metavar="N", help=text)
 
 
