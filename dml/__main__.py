@@ -3,9 +3,10 @@
 import sys
 from pathlib import Path
 
-# In place of the current folder, whose files could be imported instead of packages.
-sys.path[0] = str(Path(__file__).resolve().parents[1])
+if not sys.flags.safe_path:
+    # In place of the current folder, whose files could be imported instead of packages.
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from dml.cli.entry_point import main  # noqa: E402
+from dml.cli.entry_point import main
 
 sys.exit(main())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from dml.cli.parser import Parser, whole_number
@@ -9,6 +10,8 @@ from dml.cli.shared_options import (
     add_model,
     add_overwrite,
     add_trust,
+    check_folder,
+    check_images,
     check_network,
     find_own_code,
     refuse_empty,
@@ -48,7 +51,7 @@ def parser() -> Parser:
         "--batch-size",
         type=whole_number(1),
         metavar="N",
-        help="default: by device and size of the images",
+        help="images per batch (default: by device and size of the images)",
     )
     add_overwrite(parser, "of the same network and images")
     add("options", nargs="*", help="backbone.input_size=64 (timm), data.max_pixels=400000000 …")
@@ -61,8 +64,11 @@ def main(words: Sequence[str]) -> int:
     """Runs the command and returns its exit status."""
     options = vars(parser().parse(words))
     refuse_empty(options)
-    find_own_code(options["trust"])
+    if options["trust"]:
+        find_own_code()
     check_network(options["network"], options["trust"])
+    check_folder(os.path.dirname(options["output"]) or ".", "output")
+    check_images(options["images"])
     from dml.runs.image_embeddings import embed  # imported late: --help need not load torch
 
     with tolerant_output():

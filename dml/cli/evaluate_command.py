@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from dml.cli.parser import Parser, hydra_parser
-from dml.cli.train_command import keep_memory
+from dml.cli.shared_options import check_embeddings
+from dml.cli.train_command import check_outputs, keep_memory
 from dml.core.installation import shell_command
 from dml.core.tolerant_output import tolerant_output
 
@@ -31,9 +32,12 @@ def evaluate(cfg: Any) -> tuple[None, None]:
         from dml.runs.folder.run_folder import load_options
 
         load_options(config.run, config.trust)
-    elif config.embeddings is None:
+    elif config.embeddings is not None:
+        check_embeddings(config.embeddings)
+    else:
         from dml.cli.early_reading import read_early
 
+        check_outputs(config)
         read_early(config)
     # What is wrong above is reported before torch is loaded, which takes seconds.
     from hydra.core.hydra_config import HydraConfig

@@ -8,6 +8,7 @@ from dml.cli.parser import Parser
 from dml.cli.shared_options import (
     add_model,
     add_trust,
+    check_folder,
     check_network,
     find_own_code,
     refuse_empty,
@@ -36,8 +37,10 @@ def main(words: Sequence[str]) -> int:
     """Runs the command and returns its exit status."""
     options = parser().parse(words)
     refuse_empty(vars(options))
-    find_own_code(options.trust)
+    if options.trust:
+        find_own_code()
     check_network(options.run_folder, options.trust)
+    check_folder(options.folder, "folder")
     from dml.runs.load import write_export  # imported late: --help need not load torch
 
     made = write_export(**vars(options))

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dml.cli.error_lines import print_error, status_of
+from dml.cli.shared_options import find_own_code
 from dml.config.command_line import (
     HELP,
     refuse_empty,
@@ -70,8 +71,7 @@ def run_command(
         print(describe(), end="")
         return ExitStatus.FINISHED
     sys.argv[1:] = words  # which Hydra, the log and trackers read
-    if (cwd := os.getcwd()) not in sys.path:
-        sys.path.append(cwd)  # for the user's classes; installed packages take precedence
+    find_own_code()
     trust, others = split_trust(words)
     refuse_empty(others)
     folder = _find_resumed(others) if resume is not None else ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import atexit
 import gc
-import stat
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any, NoReturn
 
 from dml.core.errors import ConfigError, nearest
 from dml.core.installation import shell_command
+from dml.core.outputs import folder_problem
 
 LARGEST = 2**31 - 1  # count that an option may give
 MISSING = "the following arguments are required: "  # of argparse
@@ -132,14 +132,9 @@ def parse_folder(text: str) -> Path:
         ArgumentTypeError: the word is empty, names a file, or cannot be the name of a folder.
     """
     path = parse_path(text)
-    try:
-        is_folder = stat.S_ISDIR(path.stat().st_mode)
-    except FileNotFoundError:
-        return path
-    except OSError as error:
-        raise argparse.ArgumentTypeError(f"{text}: {error.strerror}") from error
-    if not is_folder:
-        raise argparse.ArgumentTypeError(f"{text} is not a folder")
+    problem = folder_problem(path)
+    if problem:
+        raise argparse.ArgumentTypeError(problem)
     return path
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dml.cli.parser import (
@@ -13,6 +14,7 @@ from dml.cli.parser import (
     parse_folder,
     set_completer,
 )
+from dml.cli.shared_options import find_own_code
 from dml.core.installation import shell_command
 from dml.core.plain_text import print_plain
 
@@ -53,10 +55,13 @@ def parser() -> Parser:
     parser = Parser(DESCRIPTION.format(plan=shell_command("plan")), "plan")
     add = parser.add_argument
     set_completer(add("experiment", help="an id, or all"), complete_experiment)
-    overrides = add("overrides", nargs="*", metavar="option=value", help="of dml train")
+    overrides = add("overrides", nargs="*", metavar="option=value", help="options of dml train")
     set_completer(overrides, complete_override)
     parser.add_argument(
-        "--runs", type=parse_folder, default="outputs", help="folder of runs (default: outputs)"
+        "--runs",
+        type=parse_folder,
+        default=Path("outputs"),
+        help="folder of runs (default: outputs)",
     )
     return parser
 
@@ -64,6 +69,7 @@ def parser() -> Parser:
 def main(words: Sequence[str]) -> int:
     """Runs the command and returns its exit status."""
     options = parser().parse(words)
+    find_own_code()  # a reader may say how many images it trains on
     plans = _plan(options)
     if options.experiment != "all":
         _print_runs(plans[options.experiment])

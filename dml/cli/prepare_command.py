@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dml.cli.parser import Parser, parse_path, set_completer
+from dml.cli.shared_options import check_folder
 from dml.core.errors import ConfigError, UserError, nearest
 from dml.core.installation import shell_command
 from dml.core.plain_text import print_plain
@@ -34,7 +36,7 @@ def parser() -> Parser:
     parser = Parser(DESCRIPTION.format(command=shell_command("prepare")), "prepare")
     add, several = parser.add_argument, partial(parser.add_argument, action="append", default=[])
     set_completer(add("dataset", help=" | ".join(DATASETS)), lambda **context: DATASETS)
-    add("--root", type=parse_path, default=Path("data"), help="default: data")
+    add("--root", type=parse_path, default=Path("data"), help="folder of datasets (default: data)")
     several(
         "--archive", type=parse_path, help="a local file, or the folder of several; may be repeated"
     )
@@ -102,6 +104,10 @@ def _check(name: str, root: Path) -> None:
 
 
 def _prepare(options: Namespace) -> None:
+    check_folder(str(options.root), "--root")
+    for archive in options.archive:
+        if not os.path.exists(archive):
+            raise UserError(f"--archive {archive} does not exist")
     from dml.data.prepare import prepare  # imported late: it loads torch
     from dml.data.sources import SOURCES
 

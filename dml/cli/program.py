@@ -108,7 +108,8 @@ def describe_commands() -> str:
             *lines,
             "",
             f"{program} <command> --help describes a command; {program} --version",
-            'Completion in bash and zsh: eval "$(register-python-argcomplete dml)"',
+            "Completion in bash, and in zsh after compinit:",
+            '  eval "$(register-python-argcomplete dml)"',
         ]
     )
 

@@ -120,7 +120,8 @@ def check_words(action: str, words: Sequence[str], as_json: bool) -> None:
     """Raises ConfigError for words that an action does not take."""
     if action in CONDITIONS:
         for word in words:
-            if "=" not in word:
+            name, is_condition, _ = word.partition("=")
+            if not (name and is_condition):
                 hint = nearest(word, ACTIONS) or f"; one of {', '.join(ACTIONS)}"
                 problem = f"{word}: neither a condition such as loss=ms nor an action{hint}"
                 raise ConfigError([problem])

@@ -9,6 +9,7 @@ from dml.cli.parser import Parser, whole_number
 from dml.cli.shared_options import (
     add_overwrite,
     add_trust,
+    check_embeddings,
     find_own_code,
     refuse_empty,
 )
@@ -31,7 +32,11 @@ def parser() -> Parser:
     add("queries", nargs="+", metavar="query", help="image, or number of a row from 0")
     # The largest k, and that it is not 0, are checked with the file.
     add("-k", type=whole_number(0), default=10, help="neighbors (default: 10)")
-    add("--index", action="store_true", help="of faiss, saved beside the file, not exact")
+    add(
+        "--index",
+        action="store_true",
+        help="use an index of faiss, saved beside the file: not exact",
+    )
     add("--picture", metavar="<file>.png", help="draw queries and neighbors")
     largest = f"largest height x width of an image (default: {MAX_IMAGE_PIXELS:,})"
     add("--max-pixels", type=whole_number(1), default=MAX_IMAGE_PIXELS, metavar="N", help=largest)
@@ -46,7 +51,9 @@ def main(words: Sequence[str]) -> int:
     options = vars(parser().parse(words))
     as_csv = options.pop("csv")
     refuse_empty(options)
-    find_own_code(options["trust"])
+    if options["trust"]:
+        find_own_code()
+    check_embeddings(options["embeddings"])
     from dml.runs.image_embeddings import search  # imported late: --help need not load torch
 
     neighbors = search(**options)

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from dml.cli.parser import whole_number
-from dml.core.errors import ConfigError
+from dml.core.errors import ConfigError, UserError, first_line
+from dml.core.outputs import folder_problem
 
 
 def add_overwrite(parser: ArgumentParser, ours: str) -> None:
@@ -26,7 +27,7 @@ def add_overwrite(parser: ArgumentParser, ours: str) -> None:
 def add_model(parser: ArgumentParser) -> None:
     """Adds `--repeat` and `--fold`, which choose one of several models of a run."""
     for name in ("repeat", "fold"):
-        text = "of a run with several models, from 0"
+        text = f"number of the {name}, from 0, of a run with several models"
         parser.add_argument(f"--{name}", type=whole_number(0), metavar="N", help=text)
 
 
@@ -36,10 +37,10 @@ def add_trust(parser: ArgumentParser, named: str) -> None:
     parser.add_argument("--trust", action="store_true", help=text)
 
 
-def find_own_code(trust: bool) -> None:
-    """Lets a trusted folder name classes in files of the current folder, as in training."""
+def find_own_code() -> None:
+    """Lets options name classes in files of the current folder."""
     here = os.getcwd()
-    if trust and here not in sys.path:
+    if here not in sys.path:
         sys.path.append(here)  # installed packages take precedence
 
 
@@ -58,6 +59,47 @@ def check_network(network: str, trust: bool) -> None:
 
     if not network.startswith(TIMM):
         load_options(network, trust)
+
+
+def check_folder(path: str, name: str) -> None:
+    """Raises ConfigError if a path cannot be a folder, which may not exist yet.
+
+    Args:
+        path: of the folder.
+        name: of the argument.
+    """
+    problem = folder_problem(path)
+    if problem:
+        raise ConfigError([f"{name}: {problem}; give a folder, which may not exist yet"])
+
+
+def check_embeddings(path: str) -> None:
+    """Checks that there is a file of embeddings, before torch is loaded.
+
+    Raises:
+        UserError: there is no such file.
+    """
+    from dml.core.regular_files import check_regular, is_shell_pipe  # imported late: as above
+
+    if is_shell_pipe(path):
+        return
+    try:
+        check_regular(path)
+    except OSError as error:
+        raise UserError(f"embeddings: {path} cannot be read ({first_line(error)})") from error
+
+
+def check_images(images: str) -> None:
+    """Checks that there are images, before torch is loaded; a dataset is not checked.
+
+    Raises:
+        UserError: there is no such file or folder.
+    """
+    if images.startswith("data=") or os.path.exists(images):
+        return
+    from dml.data.folder import list_images  # imported late: it loads pandas
+
+    list_images(images)  # it says what is wrong
 
 
 def refuse_empty(options: Mapping[str, Any]) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dml.cli.parser import Parser, hydra_parser
+from dml.core.errors import ConfigError
 from dml.core.installation import shell_command
 from dml.core.launcher import read_launch, read_sweep_size, sweep_name
 from dml.core.tolerant_output import tolerant_output
@@ -46,6 +47,7 @@ def train(cfg: Any) -> tuple[float | None, tuple[Path, Path]]:
     from dml.cli.early_reading import read_early
     from dml.runs.folder.run_folder import RunFolder
 
+    check_outputs(config)
     folder = RunFolder.of(config)
     begins = config.overwrite or not folder.summary.exists()
     dataset = None
@@ -76,6 +78,15 @@ def selection_score(summary: dict[str, Any]) -> float | None:
     metric, _, selected_on = str(summary.get("selected_by")).partition(" on ")
     scores = summary.get(selection_section(selected_on), {}).get(metric)
     return None if scores is None else float(scores["mean"])
+
+
+def check_outputs(config: Any) -> None:
+    """Raises ConfigError if the option `outputs` cannot be a folder."""
+    from dml.core.outputs import folder_problem
+
+    problem = folder_problem(config.outputs)
+    if problem:
+        raise ConfigError([f"outputs: {problem}; give the folder of your runs"])
 
 
 def keep_memory(config: Any) -> None:

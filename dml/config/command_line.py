@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from argparse import ArgumentError
 from collections.abc import Sequence
 from itertools import pairwise
@@ -54,10 +55,12 @@ def refuse_wrong_flags(flags: Sequence[str]) -> None:
     parser = get_args_parser()
     parser.exit_on_error = False
     try:
-        parser.parse_known_args([flag for flag in flags if flag != "--version"])  # that exits
+        given, _ = parser.parse_known_args([flag for flag in flags if flag != "--version"])  # exits
     except ArgumentError as error:
         problem = str(error).removeprefix("argument ")
         raise ConfigError([f"{problem}; --hydra-help describes the flags"]) from error
+    if given.config_dir and not os.path.isdir(given.config_dir):
+        raise ConfigError([f"--config-dir: there is no folder {given.config_dir}"])
 
 
 def is_multirun(words: Sequence[str]) -> bool:

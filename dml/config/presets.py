@@ -11,6 +11,7 @@ names are checked (`trust.py`).
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -202,9 +203,9 @@ def _find_table(params: str) -> Path:
     """Returns the file of a value of `params=`."""
     table = CONFIGS / "params" / f"{params}.yaml"
     for path in (Path(params), table):
-        if path.is_file() or is_shell_pipe(path):
+        if os.path.isfile(path) or is_shell_pipe(path):
             return path
-    if Path(params).exists():
+    if os.path.exists(params):
         raise ConfigError([f"params: {params} is no file"])
     names = ", ".join(sorted(file.stem for file in (CONFIGS / "params").glob("*.yaml")))
     raise ConfigError([f"params: {params} is neither a file nor one of {names}"])

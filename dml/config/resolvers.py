@@ -7,6 +7,7 @@ composed; run folder, summary, reports and trackers all read the result.
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -66,7 +67,7 @@ def folder_name(root: str) -> str:
     path = Path(root).expanduser().absolute()
     if path.suffix == ".npz":
         path = path.with_suffix("")
-    folder = path.parent if path.is_file() or path.suffix.lower() == ".csv" else path
+    folder = path.parent if os.path.isfile(path) or path.suffix.lower() == ".csv" else path
     return re.sub(r"[^\w.+=,@-]", "_", folder.resolve().name).lstrip(".+=,@-") or "folder"
 
 

@@ -48,8 +48,10 @@ class ConfigError(UserError):
 def nearest(name: object, valid: Iterable[str], similarity: float = 0.6) -> str:
     """Returns `; did you mean 'x'?` for the valid name closest to `name`, else an empty string."""
     names = list(valid)
-    swapped = [one for one in names if sorted(one) == sorted(str(name))]  # lgo: log, not low
-    close = swapped or get_close_matches(str(name), names, n=1, cutoff=similarity)
+    typed = str(name)
+    cased = [one for one in names if one.lower() == typed.lower()]
+    swapped = [one for one in names if sorted(one) == sorted(typed)]  # lgo: log, not low
+    close = cased or swapped or get_close_matches(typed, names, n=1, cutoff=similarity)
     return f"; did you mean '{close[0]}'?" if close else ""
 
 

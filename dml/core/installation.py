@@ -32,6 +32,11 @@ def shell_command(name: str = "") -> str:
     return f"{program} {name}".rstrip()
 
 
+def is_program(path: str) -> bool:
+    """Returns whether `sys.argv` begins with this program: `dml`, or `python -m dml`."""
+    return Path(path).name == PROGRAM or Path(path).match("dml/__main__.py")
+
+
 def versions() -> dict[str, str]:
     """Returns the versions of the packages that results depend on."""
     from importlib.metadata import PackageNotFoundError, version  # late: --help need not load it

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from dml.core.errors import UserError
 
-RULE = "letters, digits and . _ - + = only, a letter or digit first"
 LONGEST = 128  # characters; file systems take 255 bytes with endings
+RULE = f"letters, digits and . _ - + = only, a letter or digit first, at most {LONGEST} characters"
 
 
 def is_name(text: str) -> bool:

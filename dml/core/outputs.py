@@ -25,6 +25,18 @@ CHUNK_BYTES = 4096  # longest one that is read
 IsOurs = Callable[[Path], bool]
 
 
+def folder_problem(path: str | Path) -> str:
+    """Returns why a path cannot be a folder that exists or is made; empty if it can be one."""
+    try:
+        check_possible(path)
+        is_folder = stat.S_ISDIR(os.stat(path).st_mode)
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        return f"{path}: {error.strerror}"
+    return "" if is_folder else f"{path} is not a folder"
+
+
 def check_output(
     path: str | Path,
     option: str,

@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from dml.core.errors import RunStopped, UserError
-from dml.core.installation import PROGRAM, shell_command, versions
+from dml.core.installation import is_program, shell_command, versions
 from dml.core.memory import keeps_freed_memory
 from dml.core.plain_records import plain_records
 from dml.core.progress import format_seconds
@@ -90,6 +90,6 @@ def log_start() -> None:
 
 def _typed_command() -> str:
     program, *words = mask_words(sys.argv)
-    if Path(program).name in (PROGRAM, "__main__.py"):
+    if is_program(program):
         program = shell_command("train")
     return f"{program} {shlex.join(words)}".rstrip()

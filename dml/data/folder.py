@@ -164,7 +164,7 @@ def list_images(
     place, labels = Path(source) if isinstance(source, str | Path) else Path(), []
     if not isinstance(source, str | Path):
         files = [Path(file) for file in source]
-    elif place.is_dir():
+    elif os.path.isdir(place):
         files, folders, left_out = _walk(place)
         labels = _find_labels(folders)
         if left_out:

@@ -213,7 +213,10 @@ def load_embedder(
                 stacklevel=5,
             )
         if key not in models:
-            raise UserError(f"load: (repeat, fold) {key} is not in {folder}: {[*models]}")
+            others = ", ".join(map(str, models)) or "none"
+            raise UserError(
+                f"load: (repeat, fold) {key} is no model of {folder}; its models are {others}"
+            )
         path = models[key]
     if _takes_weights(config.backbone):
         config.backbone["weights"] = "none"  # they are in the file: no download

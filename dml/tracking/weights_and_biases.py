@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dml.core.errors import UserError, first_line
+from dml.core.installation import is_program
 from dml.core.secrets import mask_options, mask_words
 from dml.tracking.history import History
 from dml.tracking.tracker import Job, RunInfo, Tracker, flatten_scores, replace_options
@@ -254,9 +255,11 @@ class WandbTracker(Tracker):
 
 @contextmanager
 def _masked_command_line() -> Iterator[None]:
-    """Hides secrets in `sys.argv`, which W&B records and sends."""
+    """Hides secrets in `sys.argv`, which W&B records and sends, and completes `dml train`."""
     words = sys.argv
-    sys.argv = mask_words(words)
+    program, *options = mask_words(words)
+    command = ["train"] if is_program(program) else []
+    sys.argv = [program, *command, *options]
     try:
         yield
     finally:

@@ -98,6 +98,8 @@ def test_commands_do_not_wait_for_torch(tmp_path):
         "train resume=nowhere": 2,
         "evaluate run=nowhere": 2,
         "evaluate data=cub data.root=nowhere": 1,
+        "evaluate embeddings=nowhere.npz": 1,
+        "search nowhere.npz 0": 1,
         "embed nowhere photos x.npz": 2,
         "export nowhere network": 2,
         "prepare --help": 0,

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from dml.cli.program import COMMANDS, main
+from tests.commands import evaluate, prepare, runs, train
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
+COMMAND_FUNCTIONS = {"train": train, "evaluate": evaluate, "prepare": prepare, "runs": runs}
 INTERRUPTED = """
 import sys
 from importlib.abc import MetaPathFinder
@@ -117,6 +119,45 @@ def test_a_folder_of_runs_that_is_none(command, folder, problem, capsys):
     assert err.startswith("error: --runs: ")
     assert problem in err
     assert err.count("\n") == 1
+
+
+LONG = "x" * 300
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ("train outputs=file", "outputs: file is not a folder"),
+        ("train outputs=file/x", "outputs: file/x: Not a directory"),
+        (f"train outputs={LONG}", f"outputs: {LONG}: File name too long"),
+        (f"train data=folder data.root={LONG}", "data.name: "),
+        (f"train data=features data.root={LONG}", "data.name: "),
+        (f"train params={LONG}.yaml", f"params: {LONG}.yaml is neither"),
+        (f"train resume={LONG}", f"resume: '{LONG}' is not a run folder"),
+        ("train --config-dir nowhere", "--config-dir: there is no folder nowhere"),
+        ("evaluate outputs=file", "outputs: file is not a folder"),
+        (f"evaluate run={LONG}", f"run: {LONG} is not a run folder"),
+        (f"evaluate embeddings={LONG}.npz", "embeddings: x"),
+        ("evaluate embeddings=nowhere.npz", "embeddings: nowhere.npz cannot be read"),
+        ("evaluate embeddings=.", "embeddings: . cannot be read (a folder"),
+        ("prepare cub --root file", "--root: file is not a folder"),
+        (f"prepare cub --root {LONG}", f"--root: {LONG}: File name too long"),
+        ("prepare cub --archive nowhere.tgz", "--archive nowhere.tgz does not exist"),
+        (f"prepare cub --archive {LONG}.tgz", f"--archive {LONG}.tgz does not exist"),
+        ("prepare CUB", "'CUB' is not a dataset; did you mean 'cub'?"),
+        ("runs =ms", "=ms: neither a condition"),
+    ],
+)
+def test_a_path_that_cannot_be_used(words, problem, tmp_path, monkeypatch, capsys):
+    """The option is named, and nothing is made."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    name, *more = words.split()
+    assert COMMAND_FUNCTIONS[name](more) in (1, 2)
+    err = capsys.readouterr().err
+    assert err.startswith(f"error: {problem}")
+    assert err.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_an_interruption_while_modules_are_loaded_is_one_line():

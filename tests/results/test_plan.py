@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import math
+import sys
 
 import pytest
 
 from dml.results.catalog import list_cells
 from dml.results.plan import estimate_hours, estimate_training_hours, hours_left, plan_frame
 from tests.commands import plan as plan_command
+
+
+def test_own_reader_of_the_current_folder(tmp_path, monkeypatch, capsys):
+    """As in training, its module is found, and says how many images it trains on."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [*sys.path])
+    (tmp_path / "birds_of_mine.py").write_text("TRAIN_IMAGES = 1000\n")
+    reader = "data.reader._target_=birds_of_mine.read"
+    assert plan_command(["mft_table2", "data=custom", reader, "data.root=."]) == 0
+    assert "unknown" not in capsys.readouterr().out
 
 
 def test_hours_by_hand(composed):

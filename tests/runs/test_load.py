@@ -22,7 +22,7 @@ def test_runs_that_cannot_be_loaded(run_tiny, tmp_path):
     with pytest.raises(UserError, match=r"is not a run folder"):
         dml.load(tmp_path / "absent")
     _, folder = run_tiny("protocol.epochs=0")
-    with pytest.raises(UserError, match=r"\(7, 0\) is not in .*: \[\(0, 0\)\]"):
+    with pytest.raises(UserError, match=r"\(7, 0\) is no model of .*; its models are \(0, 0\)$"):
         dml.load(folder, repeat=7)
     (folder / "checkpoints/repeat0-fold0/best.pt").write_text("{")
     with pytest.raises(UserError, match="is damaged or of another network"):

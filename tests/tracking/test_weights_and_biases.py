@@ -1,13 +1,14 @@
 """Values that W&B receives, through a stand-in for its library and through the library itself."""
 
 import json
+import sys
 
 import pytest
 
 from dml.config.check import check
 from dml.runs.folder.run_folder import RunFolder
 from dml.tracking import History, RunInfo, track_run
-from dml.tracking.weights_and_biases import WandbTracker
+from dml.tracking.weights_and_biases import WandbTracker, _masked_command_line
 from tests.conftest import TINY
 from tests.killed_process import die_at
 from tests.system.finished_runs import start
@@ -32,6 +33,23 @@ def history_of(folder, job=(0, 0)):
         {"_step": row["step"], **{k: row[k] for k in row if k not in ("repeat", "fold", "step")}}
         for row in rows
     ]
+
+
+@pytest.mark.parametrize(
+    ("typed", "recorded"),
+    [
+        ("/env/bin/dml loss=ms", "/env/bin/dml train loss=ms"),
+        ("/env/lib/dml/__main__.py loss=ms", "/env/lib/dml/__main__.py train loss=ms"),
+        ("train.py loss=ms", "train.py loss=ms"),
+        ("/mine/__main__.py loss=ms", "/mine/__main__.py loss=ms"),
+    ],
+)
+def test_the_recorded_command_is_complete(typed, recorded, monkeypatch):
+    """The command line holds no name of a command while one is at work."""
+    monkeypatch.setattr("sys.argv", typed.split())
+    with _masked_command_line():
+        assert sys.argv == recorded.split()
+    assert sys.argv == typed.split()
 
 
 @pytest.mark.pictures

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import uuid
@@ -226,7 +227,7 @@ def _with_best(options: dict[str, Any], best: Path, trust: bool) -> dict[str, An
 
 
 def _read_yaml(path: Path, parse: Callable[[dict[str, Any]], object] = dict) -> dict[str, Any]:
-    if not path.exists():
+    if not os.path.exists(path):  # also a name that is too long
         hint = f"{shell_command('runs')} lists run folders"
         raise ConfigError([f"run: {path.parent} is not a run folder; {hint}"])
     try:
