@@ -1,0 +1,37 @@
+"""What this package uses of Hydra that is not in its public interface, all in one place.
+
+`tests/config/test_hydra_internals.py` fails where a version of Hydra no longer has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.utils import get_args_parser
+from hydra.core.override_parser.types import Override
+from omegaconf import DictConfig
+
+# The target of `hydra/sweeper=basic`: a running job knows its sweeper by this path only.
+BASIC_SWEEPER = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
+
+
+def parse_flags(flags: Sequence[str]) -> None:
+    """Parses flags as `hydra.main` does, which would print a usage and end the process.
+
+    Raises:
+        ArgumentError: Hydra does not accept the value of a flag.
+    """
+    parser = get_args_parser()
+    parser.exit_on_error = False
+    parser.parse_known_args(flags)
+
+
+def apply_override(override: Override, cfg: DictConfig) -> None:
+    """Sets an option of a composed config; `compose` would stop at the first wrong one of several.
+
+    Raises:
+        HydraException, OmegaConfBaseException, ValueError, TypeError: the option does not exist, or
+            does not take the value.
+    """
+    ConfigLoaderImpl._apply_overrides_to_config([override], cfg)
