@@ -86,14 +86,16 @@ def _plan(options: Namespace) -> dict[str, pd.DataFrame]:
     from dml.results.catalog import experiment_ids
     from dml.results.plan import plan_frame
 
-    refuse_repeated([f"experiment={options.experiment}", *options.overrides])
+    experiment = [f"experiment={options.experiment}"]
+    refuse_repeated(experiment + options.overrides)
     refuse_empty(options.overrides)
-    ids = experiment_ids() if options.experiment == "all" else [options.experiment]
+    ids = [options.experiment]
+    if options.experiment == "all":
+        ids, experiment = experiment_ids(), []
     try:
         return {id: plan_frame(id, options.overrides, str(options.runs)) for id in ids}
     except (HydraException, OmegaConfBaseException, ValueError) as error:
-        chosen = [] if options.experiment == "all" else [f"experiment={options.experiment}"]
-        problems = explain([*chosen, *options.overrides], "train")
+        problems = explain(experiment + options.overrides, "train")
         raise ConfigError(problems or [first_line(error)]) from error
 
 
