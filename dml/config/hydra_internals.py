@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.utils import get_args_parser
 from hydra.core.override_parser.types import Override
+from hydra.core.utils import JobReturn
 from omegaconf import DictConfig
 
 # The target of `hydra/sweeper=basic`: a running job knows its sweeper by this path only.
@@ -17,7 +19,7 @@ BASIC_SWEEPER = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
 
 
 def parse_flags(flags: Sequence[str]) -> None:
-    """Parses flags as `hydra.main` does, which would print a usage and end the process.
+    """Parses flags before `hydra.main`, which would print its usage and end the process.
 
     Raises:
         ArgumentError: Hydra does not accept the value of a flag.
@@ -35,3 +37,8 @@ def apply_override(override: Override, cfg: DictConfig) -> None:
             does not take the value.
     """
     ConfigLoaderImpl._apply_overrides_to_config([override], cfg)
+
+
+def job_outcome(job: JobReturn) -> Any:
+    """Returns the value or the error of a job; `return_value` would print and raise an error."""
+    return job._return_value
