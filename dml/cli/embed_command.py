@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from dml.cli.parser import Parser, whole_number
 from dml.cli.shared_options import (
+    add_current_folder,
     add_model,
     add_overwrite,
     add_trust,
     check_network,
-    find_own_code,
     refuse_empty,
 )
 from dml.core.plain_text import print_plain
@@ -61,7 +61,7 @@ def main(words: Sequence[str]) -> int:
     """Runs the command and returns its exit status."""
     options = vars(parser().parse(words))
     refuse_empty(options)
-    find_own_code(options["trust"])
+    add_current_folder(options["trust"])
     check_network(options["network"], options["trust"])
     from dml.runs.image_embeddings import embed  # imported late: --help need not load torch
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from dml.cli.parser import Parser
 from dml.cli.shared_options import (
+    add_current_folder,
     add_model,
     add_trust,
     check_network,
-    find_own_code,
     refuse_empty,
 )
 from dml.core.plain_text import print_plain
@@ -36,7 +36,7 @@ def main(words: Sequence[str]) -> int:
     """Runs the command and returns its exit status."""
     options = parser().parse(words)
     refuse_empty(vars(options))
-    find_own_code(options.trust)
+    add_current_folder(options.trust)
     check_network(options.run_folder, options.trust)
     from dml.runs.load import write_export  # imported late: --help need not load torch
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dml.cli.error_lines import print_error, status_of
-from dml.cli.shared_options import find_own_code
+from dml.cli.shared_options import add_current_folder
 from dml.config.command_line import (
     HELP,
     refuse_empty,
@@ -67,7 +67,7 @@ def run_command(
         print(describe(), end="")
         return ExitStatus.FINISHED
     sys.argv[1:] = words  # which Hydra, the log and trackers read
-    find_own_code(trust=True)
+    add_current_folder(trust=True)
     trust, others = split_trust(words)
     refuse_empty(others)
     if resume is not None:

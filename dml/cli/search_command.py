@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from dml.cli.parser import Parser, whole_number
 from dml.cli.shared_options import (
+    add_current_folder,
     add_overwrite,
     add_trust,
-    find_own_code,
     refuse_empty,
 )
 from dml.core.csv_cells import write_csv
@@ -46,7 +46,7 @@ def main(words: Sequence[str]) -> int:
     options = vars(parser().parse(words))
     as_csv = options.pop("csv")
     refuse_empty(options)
-    find_own_code(options["trust"])
+    add_current_folder(options["trust"])
     from dml.runs.image_embeddings import search  # imported late: --help need not load torch
 
     neighbors = search(**options)

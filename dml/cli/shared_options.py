@@ -36,7 +36,7 @@ def add_trust(parser: ArgumentParser, named: str) -> None:
     parser.add_argument("--trust", action="store_true", help=text)
 
 
-def find_own_code(trust: bool) -> None:
+def add_current_folder(trust: bool) -> None:
     """Lets a trusted folder name classes in files of the current folder, as in training."""
     here = os.getcwd()
     if trust and here not in sys.path:
