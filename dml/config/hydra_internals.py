@@ -1,6 +1,7 @@
 """What this package uses of Hydra that is not in its public interface, all in one place.
 
-`tests/config/test_hydra_internals.py` fails where a version of Hydra no longer has it.
+It is imported in the functions, so that `tests/config/test_hydra_internals.py` can run, and name
+the version, where Hydra no longer has it.
 """
 
 from __future__ import annotations
@@ -8,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from hydra._internal.utils import get_args_parser
 from hydra.core.override_parser.types import Override
 from hydra.core.utils import JobReturn
 from omegaconf import DictConfig
@@ -24,6 +23,8 @@ def parse_flags(flags: Sequence[str]) -> None:
     Raises:
         ArgumentError: Hydra does not accept the value of a flag.
     """
+    from hydra._internal.utils import get_args_parser
+
     parser = get_args_parser()
     parser.exit_on_error = False
     parser.parse_known_args(flags)
@@ -36,6 +37,8 @@ def apply_override(override: Override, cfg: DictConfig) -> None:
         HydraException, OmegaConfBaseException, ValueError, TypeError: the option does not exist, or
             does not take the value.
     """
+    from hydra._internal.config_loader_impl import ConfigLoaderImpl
+
     ConfigLoaderImpl._apply_overrides_to_config([override], cfg)
 
 
