@@ -7,16 +7,18 @@ It runs every combination of `params` or, for tables that are not rectangular, o
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from typing import Any, cast
 
 from hydra.core.config_store import ConfigStore
 from hydra.core.plugins import Plugins
-from hydra.core.utils import JobStatus
+from hydra.core.utils import JobReturn, JobStatus
 from hydra.plugins.sweeper import Sweeper
 from omegaconf import ListConfig, OmegaConf
 
 from dml.config.explain import explain
 from dml.config.grids import GridEnded, expand_grids
+from dml.config.hydra_internals import job_outcome
 from dml.core.errors import ConfigError, UserError, first_line
 from dml.core.launcher import export_sweep
 
@@ -28,6 +30,18 @@ DEFAULTS: dict[str, Any] = {
     "grids": [],
 }
 ConfigStore.instance().store("grids", DEFAULTS, group="hydra/sweeper", provider="dml")
+
+
+def _end_grid(results: Sequence[tuple[list[str], JobReturn]]) -> GridEnded:
+    """Returns what the jobs of a grid returned or raised."""
+    ended = GridEnded(jobs=[], failures=[], values=[])
+    for job, result in results:
+        ended.jobs.append(job)
+        if result.status == JobStatus.FAILED:
+            ended.failures.append((job, job_outcome(result)))
+        elif result.status == JobStatus.COMPLETED:
+            ended.values.append(job_outcome(result))
+    return ended
 
 
 class GridSweeper(Sweeper):
@@ -67,7 +81,8 @@ class GridSweeper(Sweeper):
         in_this_process = type(self.launcher).__name__ == "BasicLauncher"
         with export_sweep(jobs, parallel=not in_this_process):
             try:
-                results = [*zip(jobs, self.launcher.launch(jobs, initial_job_idx=0), strict=True)]
+                returns = self.launcher.launch(jobs, initial_job_idx=0)
+                results = list(zip(jobs, returns, strict=True))
             except Exception as error:
                 if in_this_process:
                     raise
@@ -75,9 +90,7 @@ class GridSweeper(Sweeper):
                 lost = f"hydra/launcher: {first_line(error)}; the same command continues"
                 raise UserError(lost) from error
         if not in_this_process:
-            failed = [(job, r._return_value) for job, r in results if r.status == JobStatus.FAILED]
-            values = [r._return_value for _, r in results if r.status == JobStatus.COMPLETED]
-            raise GridEnded(jobs, failed, values)
+            raise _end_grid(results)
 
     def _check(self, jobs: list[list[str]]) -> None:
         """Composes every job; names the option that one of them lacks.

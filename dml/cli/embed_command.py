@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 from dml.cli.parser import Parser, whole_number
 from dml.cli.shared_options import (
+    add_current_folder,
     add_model,
     add_overwrite,
     add_trust,
     check_folder,
     check_images,
     check_network,
-    find_own_code,
     refuse_empty,
 )
 from dml.core.plain_text import print_plain
@@ -65,7 +65,7 @@ def main(words: Sequence[str]) -> int:
     options = vars(parser().parse(words))
     refuse_empty(options)
     if options["trust"]:
-        find_own_code()
+        add_current_folder()
     check_network(options["network"], options["trust"])
     check_folder(os.path.dirname(options["output"]) or ".", "output")
     check_images(options["images"])

@@ -53,15 +53,20 @@ def report_errors(main: Callable[P, int]) -> Callable[P, int]:
             discard(sys.stdout)
             return ExitStatus.FINISHED
         except Exception as error:
-            if isinstance(error, OSError) and not error.filename:
-                discard(sys.stdout)  # Python would print the same error again at exit
-            try:
-                print_error(error)
-            except OSError:  # nothing can be said; the exit status still tells
-                discard(sys.stderr)
+            _report(error)
             return status_of(error)
 
     return run
+
+
+def _report(error: Exception) -> None:
+    """Prints an error, also where an output can no longer be written."""
+    if isinstance(error, OSError) and not error.filename:
+        discard(sys.stdout)  # Python would print the same error again at exit
+    try:
+        print_error(error)
+    except OSError:  # nothing can be said; the exit status still tells
+        discard(sys.stderr)
 
 
 def status_of(*errors: Exception) -> int:
@@ -77,13 +82,7 @@ def print_error(error: Exception) -> None:
             return  # another process of torchrun prints it
         lines = show_text(str(error)).splitlines()  # which also splits at control characters
     elif isinstance(error, OSError) and error.strerror:
-        name = error.filename or "output"
-        lines = [f"{name}: {error.strerror}"]
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            lines[0] += (
-                "; all files saved before are intact; free disk space and run the same command "
-                "to continue"
-            )
+        lines = [_describe_system_error(error)]
     elif is_out_of_memory(error):
         lines = [
             f"memory: {first_line(error)}; smaller data.batch_size, "
@@ -97,6 +96,14 @@ def print_error(error: Exception) -> None:
         return
     for line in lines:
         print_plain(f"error: {mask_text(line)}", file=sys.stderr)
+
+
+def _describe_system_error(error: OSError) -> str:
+    line = f"{error.filename or 'output'}: {error.strerror}"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        line += "; all files saved before are intact; free disk space and run the same command"
+        line += " to continue"
+    return line
 
 
 def _replace_closed_streams() -> None:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from dml.cli.parser import Parser
 from dml.cli.shared_options import (
+    add_current_folder,
     add_model,
     add_trust,
     check_folder,
     check_network,
-    find_own_code,
     refuse_empty,
 )
 from dml.core.plain_text import print_plain
@@ -38,7 +38,7 @@ def main(words: Sequence[str]) -> int:
     options = parser().parse(words)
     refuse_empty(vars(options))
     if options.trust:
-        find_own_code()
+        add_current_folder()
     check_network(options.run_folder, options.trust)
     check_folder(options.folder, "folder")
     from dml.runs.load import write_export  # imported late: --help need not load torch

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dml.cli.error_lines import print_error, status_of
-from dml.cli.shared_options import find_own_code
+from dml.cli.shared_options import add_current_folder
 from dml.config.command_line import (
     HELP,
     refuse_empty,
@@ -38,10 +38,6 @@ TRUSTED = ("resume=", "params=", "run=", "experiment")  # words that name files 
 RERUN = "--experimental-rerun"  # of Hydra
 NAMED_JOBS = 3  # per reason of failure
 POLL_SECONDS = 5.0  # between two looks at a run of another process
-GRID_SWEEPERS = (
-    "hydra_plugins.dml_grids.GridSweeper",
-    "hydra._internal.core_plugins.basic_sweeper.BasicSweeper",
-)
 
 
 def run_command(
@@ -71,25 +67,25 @@ def run_command(
         print(describe(), end="")
         return ExitStatus.FINISHED
     sys.argv[1:] = words  # which Hydra, the log and trackers read
-    find_own_code()
+    add_current_folder()
     trust, others = split_trust(words)
     refuse_empty(others)
-    folder = _find_resumed(others) if resume is not None else ""
-    if resume is not None and folder:
-        resume(folder, [word for word in others if word != f"resume={folder}"], trust)
-        return ExitStatus.FINISHED
-    if trust and not any(word.startswith(TRUSTED) for word in others):
-        raise ConfigError([f"{TRUST}: has no effect here; it is for resume=, params= and run="])
+    if resume is not None:
+        folder = _find_resumed(others)
+        if folder:
+            resume(folder, [word for word in others if word != f"resume={folder}"], trust)
+            return ExitStatus.FINISHED
     # `trust` is no option of a training: a stored config says nothing about it.
-    words = others if config_name == "train" else list(words)
-    words, params = _check_words(words, config_name, trust)
+    if config_name != "train":
+        others = list(words)
+    composed, params = _check_words(others, config_name, trust)
     jobs = _Jobs(job, params, trust)
-    _compose(words, config_name, jobs)
+    _compose(composed, config_name, jobs)
     jobs.run_waiting()
     if conclude is not None:
         conclude([value for value in jobs.values if value is not None])
     jobs.print_failures()
-    return status_of(*(error for _, error in jobs.failures)) if jobs.failures else 0
+    return jobs.exit_status()
 
 
 def _check_words(
@@ -103,6 +99,8 @@ def _check_words(
     from dml.config.explain import explain
     from dml.config.printed_job import find_printed_job, prints_config
 
+    if trust and not any(word.startswith(TRUSTED) for word in words):
+        raise ConfigError([f"{TRUST}: has no effect here; it is for resume=, params= and run="])
     flags, others = split_flags(words)
     if any(flag.partition("=")[0] == RERUN for flag in flags):
         raise ConfigError([f"{RERUN}: it reads a pickle, which runs code; use resume=<run folder>"])
@@ -112,12 +110,13 @@ def _check_words(
     refuse_repeated(others)
     params: str | None = None
     if prints_config(flags):
-        composed, comment = find_printed_job([*flags, *others], config_name, trust)
-        print_plain(comment, end="\n" if comment else "", flush=True)
+        composed, comment = find_printed_job(flags + others, config_name, trust)
+        if comment:
+            print_plain(comment, flush=True)
     else:
-        composed, params = extract_params([*flags, *others], config_name, trust)
+        composed, params = extract_params(flags + others, config_name, trust)
     flags, others = split_flags(composed)
-    return [*flags, *others], params
+    return flags + others, params
 
 
 def _compose(words: Sequence[str], config_name: str, jobs: _Jobs) -> None:
@@ -135,10 +134,9 @@ def _compose(words: Sequence[str], config_name: str, jobs: _Jobs) -> None:
     from dml.config.grids import GridEnded
 
     sys.argv[1:] = words
+    decorate = hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=config_name)
     try:
-        hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=config_name)(
-            jobs.run
-        )()
+        decorate(jobs.run)()
     except GridEnded as grid:  # in processes of a launcher
         jobs.overrides, jobs.failures, jobs.values = grid.jobs, grid.failures, grid.values
     except Exception as problem:  # Hydra rejects commands with errors of many classes
@@ -151,15 +149,15 @@ def _compose(words: Sequence[str], config_name: str, jobs: _Jobs) -> None:
 
 def _find_resumed(words: Sequence[str]) -> str:
     """Returns the folder of the argument `resume=<folder>`; empty if there is none."""
-    folders = [word.partition("=")[2] for word in words if word.startswith("resume=")]
-    if folders and not os.path.isfile(os.path.join(folders[0], "config.yaml")):
-        raise ConfigError(
-            [
-                f"resume: '{folders[0]}' is not a run folder; write resume=<run folder>, or "
-                f"continue an unfinished run by its own command"
-            ]
-        )
-    return folders[0] if folders else ""
+    for word in words:
+        if word.startswith("resume="):
+            folder = word.removeprefix("resume=")
+            if not os.path.isfile(os.path.join(folder, "config.yaml")):
+                advice = "or continue an unfinished run by its own command"
+                problem = f"'{folder}' is not a run folder; write resume=<run folder>, {advice}"
+                raise ConfigError([f"resume: {problem}"])
+            return folder
+    return ""
 
 
 @dataclass(frozen=True)
@@ -238,10 +236,7 @@ class _Jobs:
         try:
             export_submitit_ranks()
             cfg = apply_params(cfg, self.params, overrides, self.trust)
-            if self.params is not None:
-                _add_override(f"params={self.params}")
-            if self.trust and TRUST not in cfg:
-                _add_override(f"{TRUST}=true")  # the command that is stored is complete
+            self._complete_overrides(cfg)
             with refuse_exits():
                 score, value = self.job(cfg)
             self.values.append(value)
@@ -252,16 +247,26 @@ class _Jobs:
             print_error(error)
             if os.getpid() != self.process:  # the sweeper returns it (`GridEnded`)
                 raise
-            self.failures.append((overrides, error))
-            # Their frames would keep GPU memory and loading processes alive.
-            error.__traceback__ = error.__cause__ = error.__context__ = None
-            gc.collect()
+            self._keep_failure(error, overrides)
             return None
         if not _is_maximized():
             return value
         if score is not None and cfg.protocol.selected_on == "test":
             print_plain(f"note: {TEST_SCORES}")
         return score
+
+    def _complete_overrides(self, cfg: Any) -> None:
+        """Adds the words that Hydra has not seen: the command that is stored is complete."""
+        if self.params is not None:
+            _add_override(f"params={self.params}")
+        if self.trust and TRUST not in cfg:
+            _add_override(f"{TRUST}=true")
+
+    def _keep_failure(self, error: Exception, overrides: list[str]) -> None:
+        """Keeps an error without its frames, which hold GPU memory and loading processes."""
+        self.failures.append((overrides, error))
+        error.__traceback__ = error.__cause__ = error.__context__ = None
+        gc.collect()
 
     def _wait_for(self, busy: Busy, cfg: Any, overrides: list[str]) -> Any:
         """Keeps a run of another process for the end; a process of a launcher waits at once."""
@@ -292,14 +297,25 @@ class _Jobs:
             line = f"  {'; '.join(names[:NAMED_JOBS])}{more}: {reason}"
             print_plain(mask_text(line), file=sys.stderr)
 
+    def exit_status(self) -> int:
+        """Returns the exit status of the command."""
+        if not self.failures:
+            return ExitStatus.FINISHED
+        errors = [error for _, error in self.failures]
+        return status_of(*errors)
+
 
 def _is_maximized() -> bool:
     """Returns whether the sweeper uses the scores; sweepers of grids do not."""
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
 
+    from dml.config.hydra_internals import BASIC_SWEEPER
+    from dml.config.printed_job import GRID_SWEEPER
+
     hydra = HydraConfig.get()
-    return hydra.mode == RunMode.MULTIRUN and hydra.sweeper._target_ not in GRID_SWEEPERS
+    is_grid = hydra.sweeper._target_ in (GRID_SWEEPER, BASIC_SWEEPER)
+    return hydra.mode == RunMode.MULTIRUN and not is_grid
 
 
 def typed_overrides() -> list[str]:

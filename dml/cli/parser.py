@@ -61,16 +61,19 @@ class Parser(argparse.ArgumentParser):
             several = [action for action in self._actions if action.nargs == "*"]
             optional = {action.metavar or action.dest for action in several}
             names = message.removeprefix(MISSING).split(", ")
-            message = f"missing: {', '.join(name for name in names if name not in optional)}"
+            required = [name for name in names if name not in optional]
+            message = f"missing: {', '.join(required)}"
         line = message.removeprefix("argument ")
         raise ConfigError([f"{line}; {self.prog} --help describes the options"])
 
     def _explain(self, word: str) -> str:
         if not word.startswith("-"):
             return f"'{word}' is one word too many; {self.prog} --help describes them"
-        names = [name for action in self._actions for name in action.option_strings]
-        hint = nearest(word.partition("=")[0], names)
-        return f"{word}: no such option{hint or f'; {self.prog} --help lists them'}"
+        names: list[str] = []
+        for action in self._actions:
+            names += action.option_strings
+        hint = nearest(word.partition("=")[0], names) or f"; {self.prog} --help lists them"
+        return f"{word}: no such option{hint}"
 
 
 def hydra_parser(command: str) -> Parser:
@@ -92,8 +95,8 @@ def complete_experiment(prefix: str, **context: Any) -> list[str]:
     """Returns the ids of experiments that begin with a prefix."""
     from dml.core.installation import CONFIGS
 
-    ids = [path.stem for path in CONFIGS.glob("experiment/*.yaml")]
-    return sorted(id for id in ids if id.startswith(prefix))
+    ids = sorted(path.stem for path in CONFIGS.glob("experiment/*.yaml"))
+    return [id for id in ids if id.startswith(prefix)]
 
 
 def complete_override(prefix: str, config_name: str = "train", **context: Any) -> list[str]:
@@ -109,7 +112,7 @@ def complete_override(prefix: str, config_name: str = "train", **context: Any) -
     if is_value:
         words = [f"{name}={choice}" for choice in choices.get(name, ())]
     else:
-        names = [*choices, *list_options(compose_config(config_name, []))]
+        names = list(choices) + list_options(compose_config(config_name, []))
         words = [f"{name}=" for name in dict.fromkeys(names)]
     return [word for word in words if word.startswith(prefix)]
 

@@ -14,7 +14,7 @@ from dml.cli.parser import (
     parse_folder,
     set_completer,
 )
-from dml.cli.shared_options import find_own_code
+from dml.cli.shared_options import add_current_folder
 from dml.core.installation import shell_command
 from dml.core.plain_text import print_plain
 
@@ -69,7 +69,7 @@ def parser() -> Parser:
 def main(words: Sequence[str]) -> int:
     """Runs the command and returns its exit status."""
     options = parser().parse(words)
-    find_own_code()  # a reader may say how many images it trains on
+    add_current_folder()  # a reader may say how many images it trains on
     plans = _plan(options)
     if options.experiment != "all":
         _print_runs(plans[options.experiment])
@@ -92,14 +92,16 @@ def _plan(options: Namespace) -> dict[str, pd.DataFrame]:
     from dml.results.catalog import experiment_ids
     from dml.results.plan import plan_frame
 
-    refuse_repeated([f"experiment={options.experiment}", *options.overrides])
+    experiment = [f"experiment={options.experiment}"]
+    refuse_repeated(experiment + options.overrides)
     refuse_empty(options.overrides)
-    ids = experiment_ids() if options.experiment == "all" else [options.experiment]
+    ids = [options.experiment]
+    if options.experiment == "all":
+        ids, experiment = experiment_ids(), []
     try:
         return {id: plan_frame(id, options.overrides, str(options.runs)) for id in ids}
     except (HydraException, OmegaConfBaseException, ValueError) as error:
-        chosen = [] if options.experiment == "all" else [f"experiment={options.experiment}"]
-        problems = explain([*chosen, *options.overrides], "train")
+        problems = explain(experiment + options.overrides, "train")
         raise ConfigError(problems or [first_line(error)]) from error
 
 

@@ -28,7 +28,7 @@ clone of the project, by python scripts/prepare_drawings.py.
 """
 PUBLISHED = ("cub", "cars", "sop", "inshop")
 RENDERED = ("emoji", "shapes")
-DATASETS = (*PUBLISHED, *RENDERED, "glyphs", "digits", "folder")
+DATASETS = PUBLISHED + RENDERED + ("glyphs", "digits", "folder")
 
 
 def parser() -> Parser:

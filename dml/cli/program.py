@@ -45,8 +45,8 @@ COMMANDS = {
     "plan": Command("estimates the cost of an experiment", "mft_table1"),
 }
 PACKAGES = ("torch", "hydra")  # without these, the environment is not active
-HELP = ("--help", "-h")
 VERSION = "--version"
+OPTIONS = ["--help", "-h", VERSION]
 COMPLETION = "_ARGCOMPLETE"  # set by a shell that asks for completions
 
 
@@ -70,12 +70,12 @@ def _run(words: list[str]) -> int:
         print(describe_commands())
         return ExitStatus.WRONG_COMMAND
     name, *more = words
-    if name in (*HELP, VERSION):
+    if name in OPTIONS:
         _refuse_more(name, more)
         print(describe_version() if name == VERSION else describe_commands())
         return ExitStatus.FINISHED
     if name not in COMMANDS:
-        hint = nearest(name, [*COMMANDS, *HELP, VERSION]) or f"; one of {', '.join(COMMANDS)}"
+        hint = nearest(name, list(COMMANDS) + OPTIONS) or f"; one of {', '.join(COMMANDS)}"
         raise ConfigError([f"dml: '{name}' is not a command{hint}"])
     status: int = load_command(name).main(more)
     return status
@@ -98,20 +98,19 @@ def describe_commands() -> str:
     program = shell_command()
     width = max(len(command.summary) for command in COMMANDS.values())
     lines = [
-        f"  {name:8s}  {command.summary:{width}s}  {program} {name} {command.example}"
-        for name, command in COMMANDS.items()
+        "Deep metric learning: training, evaluation and comparison with published results.",
+        "",
     ]
-    return "\n".join(
-        [
-            "Deep metric learning: training, evaluation and comparison with published results.",
-            "",
-            *lines,
-            "",
-            f"{program} <command> --help describes a command; {program} --version",
-            "Completion in bash, and in zsh after compinit:",
-            '  eval "$(register-python-argcomplete dml)"',
-        ]
-    )
+    for name, command in COMMANDS.items():
+        summary = command.summary.ljust(width)
+        lines.append(f"  {name:8s}  {summary}  {program} {name} {command.example}")
+    lines += [
+        "",
+        f"{program} <command> --help describes a command; {program} --version",
+        "Completion in bash, and in zsh after compinit:",
+        '  eval "$(register-python-argcomplete dml)"',
+    ]
+    return "\n".join(lines)
 
 
 def describe_version() -> str:

@@ -22,9 +22,9 @@ if TYPE_CHECKING:  # otherwise imported late: --help need not load it
 
 # Files that a run may have written before its first evaluation, and folders of trackers.
 OF_EMPTY_RUNS = {
-    *("config.yaml", "command.txt", "dataset.json", "run_id", "train.log", "history.csv"),
+    "config.yaml", "command.txt", "dataset.json", "run_id", "train.log", "history.csv",
     "figures_state.txt",
-}
+}  # fmt: skip
 TRACKERS = ("tensorboard", "wandb")
 PARTIAL = re.compile(r"\..+\.[0-9a-f]{8}\.partial")  # of `dml.core.atomic_io.replace_file`
 ACTIONS = ("list", "best", "compare", "rm", "clean")
@@ -102,11 +102,17 @@ def main(words: Sequence[str]) -> int:
         _print_json(chosen)
     elif texts:
         _print_texts(texts)
-    elif len(runs):
-        print_plain(f"none of {len(runs)} runs meets {' '.join(words) or 'state=finished'}")
     else:
-        print_plain(f"no runs in {options.runs}; {shell_command('train')} creates one")
+        print_plain(_describe_absence(len(runs), words, options.runs))
     return 0
+
+
+def _describe_absence(number: int, words: Sequence[str], folder: Path) -> str:
+    """Returns why no run of a number of runs is shown."""
+    if number == 0:
+        return f"no runs in {folder}; {shell_command('train')} creates one"
+    conditions = " ".join(words) or "state=finished"
+    return f"none of {number} runs meets {conditions}"
 
 
 def split_action(words: Sequence[str]) -> tuple[str, list[str]]:
@@ -204,14 +210,17 @@ def _list_removable(run: StoredRun, whole: bool) -> list[tuple[Path, str]]:
     is_empty = run.state == State.EMPTY and run.config is not None
     if whole or (is_empty and not any(_find_foreign(run.folder))):
         return [(run.folder, f"{run.state} run")]
-    found = [
-        (path, "half-written")
-        for path in run.folder.rglob(".*.partial")
-        if PARTIAL.fullmatch(path.name) and path.is_file() and not path.is_symlink()
-    ]
+    unused = [(path, "half-written") for path in _find_partial(run.folder)]
     if run.state == State.FINISHED:
-        found += [(path, "trials of a search") for path in run.folder.glob("search/trials")]
-    return found
+        unused += [(path, "trials of a search") for path in run.folder.glob("search/trials")]
+    return unused
+
+
+def _find_partial(folder: Path) -> Iterator[Path]:
+    """Yields files that were being written when their process was killed."""
+    for path in folder.rglob(".*.partial"):
+        if PARTIAL.fullmatch(path.name) and path.is_file() and not path.is_symlink():
+            yield path
 
 
 def _find_foreign(folder: Path) -> Iterator[Path]:
@@ -228,25 +237,39 @@ def _remove(removals: Sequence[Removal], sure: bool) -> int:
     """Lists the files to remove, asks, and removes them, and empty parents of run folders."""
     from rich.filesize import decimal
 
-    from dml.core.locks import lock_all
-
     for path, _, reason, size in removals:
         print_plain(f"{decimal(size):>7s}  {reason:18s}  {path}")
     total = decimal(sum(removal.size for removal in removals))
     if not removals:
         print("nothing to remove")
-    elif not sure and not sys.stdin.isatty():
-        raise UserError(f"{total} would be removed; --yes removes it without asking")
-    elif not sure and input(f"remove {total}? [y/N] ").strip().lower() not in ("y", "yes"):
+    elif not (sure or _confirm(total)):
         print("nothing was removed")
     else:
-        for path, folder, *_ in removals:
-            with lock_all(folder, "run.lock"):  # a process may have started meanwhile
-                if path.is_dir() and not path.is_symlink():
-                    shutil.rmtree(path)
-                else:
-                    path.unlink(missing_ok=True)
-            if path == folder and not any(folder.parent.iterdir()):
-                folder.parent.rmdir()
+        for removal in removals:
+            _remove_path(removal.path, removal.folder)
         print(f"removed {total}")
     return 0
+
+
+def _confirm(total: str) -> bool:
+    """Returns whether the user agrees to remove a number of bytes.
+
+    Raises:
+        UserError: there is no terminal to answer in.
+    """
+    if not sys.stdin.isatty():
+        raise UserError(f"{total} would be removed; --yes removes it without asking")
+    return input(f"remove {total}? [y/N] ").strip().lower() in ("y", "yes")
+
+
+def _remove_path(path: Path, folder: Path) -> None:
+    """Removes a file or folder of a run folder, and the run folder's parent if it is then empty."""
+    from dml.core.locks import lock_all
+
+    with lock_all(folder, "run.lock"):  # a process may have started meanwhile
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    if path == folder and not any(folder.parent.iterdir()):
+        folder.parent.rmdir()

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from dml.cli.parser import Parser, whole_number
 from dml.cli.shared_options import (
+    add_current_folder,
     add_overwrite,
     add_trust,
     check_embeddings,
-    find_own_code,
     refuse_empty,
 )
 from dml.core.csv_cells import write_csv
@@ -52,7 +52,7 @@ def main(words: Sequence[str]) -> int:
     as_csv = options.pop("csv")
     refuse_empty(options)
     if options["trust"]:
-        find_own_code()
+        add_current_folder()
     check_embeddings(options["embeddings"])
     from dml.runs.image_embeddings import search  # imported late: --help need not load torch
 

@@ -37,7 +37,7 @@ def add_trust(parser: ArgumentParser, named: str) -> None:
     parser.add_argument("--trust", action="store_true", help=text)
 
 
-def find_own_code() -> None:
+def add_current_folder() -> None:
     """Lets options name classes in files of the current folder."""
     here = os.getcwd()
     if here not in sys.path:

@@ -62,7 +62,7 @@ def train(cfg: Any) -> tuple[float | None, tuple[Path, Path]]:
         print_line(f"note: {note}")
     keep_memory(config)
     with tolerant_output():
-        summary = run(config, overrides, sweep_place(), dataset=dataset)
+        summary = run(config, overrides, sweep_position(), dataset=dataset)
     score = selection_score(summary)
     return score, (Path(config.outputs), folder.path)
 
@@ -98,7 +98,7 @@ def keep_memory(config: Any) -> None:
         keep_freed_memory()
 
 
-def sweep_place() -> str:
+def sweep_position() -> str:
     """Returns `run 2 of 6` in a multirun, else an empty string."""
     from hydra.core.hydra_config import HydraConfig
 
@@ -110,32 +110,32 @@ def resume(folder: str, words: list[str], trust: bool = False) -> None:
     """Resumes the run in a folder, which may have been moved; see `dml.runs.experiment`."""
     from dml.runs.folder.run_folder import load_options
 
-    load_options(
-        folder, trust, trains=True, words=words
-    )  # a wrong folder is reported before torch is loaded
+    # A wrong folder is reported before torch is loaded.
+    load_options(folder, trust, trains=True, words=words)
     from dml.runs.experiment import resume
 
     with tolerant_output():
         resume(folder, words, trust)
 
 
-def show_sweep(places: list[tuple[Path, Path]]) -> None:
+def show_sweep(runs: list[tuple[Path, Path]]) -> None:
     """Prints a table of a multirun's finished runs, best first, and draws their curves.
 
     Of a single run, the nearest published number.
 
     Args:
-        places: `outputs` and folder of each run.
+        runs: `outputs` and folder of each run.
     """
-    if read_launch().rank > 0 or not places:
+    if read_launch().rank > 0 or not runs:
         return
     from dml.core.plain_console import PlainConsole
     from dml.results.run_list import summarize_sweep
 
     console = PlainConsole()
-    folders = [folder for _, folder in places]
+    outputs = runs[0][0]
+    folders = [folder for _, folder in runs]
     with tolerant_output():  # failures are printed and counted afterwards
-        for text in summarize_sweep(folders, places[0][0], console.width):
+        for text in summarize_sweep(folders, outputs, console.width):
             console.print(text, soft_wrap=True)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, overload
 
 from omegaconf import DictConfig, OmegaConf
@@ -47,32 +47,49 @@ def check(cfg: DictConfig | dict[str, Any], schema: type[Any] = Config) -> Any:
     """
     if isinstance(cfg, dict):
         cfg = OmegaConf.create(cfg)
-    options = flatten(OmegaConf.to_container(cfg, resolve=False))
-    # Before interpolation: references to a missing value cannot be resolved.
-    if unset := [name for name, value in options.items() if value == "???"]:
-        forms = {True: "<module>.<class>", False: "<value>"}
-        raise ConfigError(
-            f"{name}: missing; write {name}={forms[name.endswith('._target_')]}" for name in unset
-        )
-    try:
-        plain: Any = OmegaConf.to_container(cfg, resolve=True)
-    except OmegaConfBaseException as error:
-        ours = first_line(error).partition(f"{ConfigError.__name__} raised while resolving ")[2]
-        reason = ours.partition(": ")[2] or f"{error.full_key}: {first_line(error)}"
-        raise ConfigError([reason]) from error
-    if literal := [name for name, value in flatten(plain).items() if "${" in str(value)]:
-        raise ConfigError(f"{name}: contains ${{, which a stored config cannot" for name in literal)
+    _refuse_missing(cfg)
+    plain = _resolve(cfg)
+    options = flatten(plain)
     if plain.get("search") == {}:  # after search.<option>=<value> without a search
         raise ConfigError(["search: missing; add search=bayes"])
     try:
         # Validated as JSON: a list may become a tuple, but "3" does not become a number.
         config = schema.model_validate_json(json.dumps(plain))
     except ValidationError as error:
-        raise ConfigError(describe_errors(error.errors(), list(flatten(plain)))) from error
-    if problems := dict(find_conflicts(config, flatten(plain))):
-        raise ConfigError(f"{name}: {problem}" for name, problem in problems.items())
+        raise ConfigError(describe_errors(error.errors(), list(options))) from error
+    conflicts = dict(find_conflicts(config, options))
+    if conflicts:
+        raise ConfigError([f"{name}: {problem}" for name, problem in conflicts.items()])
     config._composed, config._plain = cfg, plain
     return config
+
+
+def _refuse_missing(cfg: DictConfig) -> None:
+    """Raises ConfigError for `???`, to which references cannot be resolved."""
+    problems = []
+    for name, value in flatten(OmegaConf.to_container(cfg, resolve=False)).items():
+        if value == "???":
+            form = "<module>.<class>" if name.endswith("._target_") else "<value>"
+            problems.append(f"{name}: missing; write {name}={form}")
+    if problems:
+        raise ConfigError(problems)
+
+
+def _resolve(cfg: DictConfig) -> dict[str, Any]:
+    """Returns the options with all references resolved; raises ConfigError if that fails."""
+    try:
+        plain: Any = OmegaConf.to_container(cfg, resolve=True)
+    except OmegaConfBaseException as error:
+        ours = first_line(error).partition(f"{ConfigError.__name__} raised while resolving ")[2]
+        reason = ours.partition(": ")[2] or f"{error.full_key}: {first_line(error)}"
+        raise ConfigError([reason]) from error
+    problems = []
+    for name, value in flatten(plain).items():
+        if "${" in str(value):
+            problems.append(f"{name}: contains ${{, which a stored config cannot")
+    if problems:
+        raise ConfigError(problems)
+    return plain
 
 
 def change(config: C, values: Mapping[str, Any]) -> C:
@@ -90,8 +107,8 @@ def change(config: C, values: Mapping[str, Any]) -> C:
 
 def describe_errors(
     errors: Sequence[ErrorDetails], names: Sequence[str], node: str = ""
-) -> Iterator[str]:
-    """Yields a line for each option that pydantic rejected.
+) -> list[str]:
+    """Returns a line for each option that pydantic rejected.
 
     Args:
         errors: errors of pydantic; an option of several types has several errors.
@@ -101,37 +118,42 @@ def describe_errors(
     lines: dict[str, str] = {}
     hints: dict[str, str] = {}
     for error in errors:
-        parts = [part for part in error["loc"] if not UNION_MEMBER.fullmatch(str(part))]
-        name = _dotted((node, *parts) if node else tuple(parts))
+        name = _dotted(node, error["loc"])
         problem = _describe(error, name, names)
-        alternative = problem.partition(" must be ")[2]
-        lines[name] = f"{lines[name]} or {alternative}" if name in lines else problem
+        if name in lines:
+            alternative = problem.partition(" must be ")[2]
+            lines[name] += f" or {alternative}"
+        else:
+            lines[name] = problem
         if error["type"] == "literal_error":
             hints[name] = nearest(error["input"], error["ctx"]["expected"].split("'")[1::2])
-    return (f"{name}: {problem}{hints.get(name, '')}" for name, problem in lines.items())
+    return [f"{name}: {problem}{hints.get(name, '')}" for name, problem in lines.items()]
 
 
-def _dotted(location: tuple[int | str, ...]) -> str:
-    """Formats `("transform", "scale", 0)` as `transform.scale[0]`."""
-    parts = (part for part in location if part != "[key]")  # a wrong key, which stands before it
-    words = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
-    return "".join(words).removeprefix(".")
+def _dotted(node: str, location: tuple[int | str, ...]) -> str:
+    """Returns the name of an option: `transform` and `("scale", 0)` give `transform.scale[0]`."""
+    name = node
+    for part in location:
+        if isinstance(part, int):
+            name += f"[{part}]"
+        elif part != "[key]" and not UNION_MEMBER.fullmatch(part):  # [key] follows a wrong key
+            name += f".{part}"
+    return name.removeprefix(".")
 
 
 def _describe(error: ErrorDetails, name: str, names: Sequence[str]) -> str:
     """Returns the message of one error of pydantic, without the name of the option."""
-    kind, value = error["type"], json.dumps(error["input"], ensure_ascii=False, default=str)
-    value = f"'{error['input']}'" if isinstance(error["input"], str) else value
+    kind, entered = error["type"], error["input"]
     if kind == "missing":
         return "missing; give it a value"
     if kind == "extra_forbidden":
-        others = [n for n in names if n != name and not n.startswith(f"{name}.")]
+        others = [other for other in names if not f"{other}.".startswith(f"{name}.")]
         return f"no such option{nearest(name, others)}"
+    value = json.dumps(entered, ensure_ascii=False, default=str)
+    if isinstance(entered, str):
+        value = f"'{entered}'"
     if kind == "value_error":
         return f"{value} {error['ctx']['error']}"
-    message = (
-        error["msg"]
-        .replace("Input should", f"{value} must")
-        .replace("an object", "a node of options")
-    )
+    message = error["msg"].replace("Input should", f"{value} must")
+    message = message.replace("an object", "a node of options")
     return message.replace("a valid array", "a list").replace("a valid string", "text")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from argparse import ArgumentError
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 from omegaconf import OmegaConf
@@ -15,12 +14,13 @@ from dml.core.installation import CONFIGS
 
 MULTIRUN = ("-m", "--multirun")
 HELP = ("-h", "--help")
-FLAGS = (*MULTIRUN, *HELP, "--hydra-help", "--version", "--resolve", "--run", "-r",
-         "--shell-completion", "-sc")  # fmt: skip
+FLAGS = ("-m", "--multirun", "-h", "--help", "--hydra-help", "--version", "--resolve", "--run",
+         "-r", "--shell-completion", "-sc")  # fmt: skip
 FLAGS_WITH_VALUE = ("--cfg", "-c", "--package", "-p", "--config-path", "-cp", "--config-name",
                     "-cn", "--config-dir", "-cd", "--experimental-rerun", "--info",
                     "-i")  # fmt: skip
-PATHS = (*("outputs", "data.root", "data.reader.root", "params", "resume", "run", "embeddings"),)
+PATHS = ("outputs", "data.root", "data.reader.root", "params", "resume", "run",
+         "embeddings")  # fmt: skip
 EMPTY = ("", "''", '""')  # as Hydra reads them
 
 
@@ -31,10 +31,15 @@ def split_flags(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """
     flags: list[str] = []
     others: list[str] = []
-    for previous, word in pairwise(["", *words]):
+    previous = ""
+    for word in words:
         is_flag = word.partition("=")[0] in FLAGS + FLAGS_WITH_VALUE
         is_value = previous in FLAGS_WITH_VALUE and "=" not in word
-        (flags if is_flag or is_value else others).append(word)
+        if is_flag or is_value:
+            flags.append(word)
+        else:
+            others.append(word)
+        previous = word
     return flags, others
 
 
@@ -46,21 +51,21 @@ def refuse_wrong_flags(flags: Sequence[str]) -> None:
     Args:
         flags: of `split_flags`.
     """
-    from hydra._internal.utils import get_args_parser
+    from dml.config.hydra_internals import parse_flags
 
-    with_value = [flag for flag in flags if "=" in flag and flag.partition("=")[0] in FLAGS]
-    if with_value:
-        name = with_value[0].partition("=")[0]
-        raise ConfigError([f"{name}: takes no value; options are name=value, without dashes"])
-    parser = get_args_parser()
-    parser.exit_on_error = False
+    for flag in flags:
+        name, has_value, _ = flag.partition("=")
+        if has_value and name in FLAGS:
+            raise ConfigError([f"{name}: takes no value; options are name=value, without dashes"])
     try:
-        given, _ = parser.parse_known_args([flag for flag in flags if flag != "--version"])  # exits
+        parsed = parse_flags(
+            [flag for flag in flags if flag != "--version"]
+        )  # that ends the process
     except ArgumentError as error:
         problem = str(error).removeprefix("argument ")
         raise ConfigError([f"{problem}; --hydra-help describes the flags"]) from error
-    if given.config_dir and not os.path.isdir(given.config_dir):
-        raise ConfigError([f"--config-dir: there is no folder {given.config_dir}"])
+    if parsed.config_dir and not os.path.isdir(parsed.config_dir):
+        raise ConfigError([f"--config-dir: there is no folder {parsed.config_dir}"])
 
 
 def is_multirun(words: Sequence[str]) -> bool:
@@ -108,11 +113,12 @@ def list_groups(config_name: str = "train") -> list[str]:
 def list_choices() -> dict[str, list[str]]:
     """Returns the choices of every config group and of `params`, both in alphabetical order."""
     choices = {}
-    for group in sorted({*list_groups(), "params"}):
+    for group in sorted({"params"} | set(list_groups())):
         choices[group] = sorted(path.stem for path in (CONFIGS / group).glob("*.yaml"))
     return choices
 
 
 def choices_for_help() -> str:
     """Returns the choices of every config group and of `params` for `--help`, a line each."""
-    return "\n".join(f"{group}: {', '.join(names)}" for group, names in list_choices().items())
+    lines = [f"{group}: {', '.join(names)}" for group, names in list_choices().items()]
+    return "\n".join(lines)

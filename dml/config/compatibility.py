@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dml.config import search_space
@@ -35,21 +35,35 @@ def find_conflicts(config: Config, options: dict[str, Any]) -> Iterator[tuple[st
 
 def _find_mixing_conflicts(config: Config) -> Iterator[tuple[str, str]]:
     """Yields conflicts of methods that mix images, of stored features, and of micro-batches."""
-    mixes = config.method.get("types") if config.method["_target_"] == METRIX else None
-    if config.embedder.get("pooling") == "native" and "feature" in (mixes or ()):
+    types = _mixed_types(config)
+    if config.embedder.get("pooling") == "native" and "feature" in types:
         yield "embedder.pooling", "native cannot pool mixed features; use avg or max"
     on_features = config.data.reader.get("_target_") == FEATURES
     if on_features != (config.backbone["_target_"] == IDENTITY):
         advice = "leave backbone out" if on_features else "it is for data=features only"
         yield "backbone", f"{config.backbone['name']} with data={config.data.name}: {advice}"
-    mixes_images = config.method["_target_"] == I_MIX or {*(mixes or ())} - {"embed"}
-    advice = "; use 'method.types=[embed]'" if mixes else ""
-    if mixes_images and on_features:
-        yield "method", f"it mixes images, and data=features has none{advice}"
-    if mixes_images and config.data.micro_batch:
-        yield "data.micro_batch", f"the method mixes images or features of all parts{advice}"
+    if config.method["_target_"] == I_MIX or set(types) - {"embed"}:
+        yield from _find_image_conflicts(config, on_features, bool(types))
     if config.data.micro_batch and config.compile == "reduce-overhead":
         yield "compile", "CUDA graphs cannot embed images twice, as data.micro_batch does"
+
+
+def _find_image_conflicts(
+    config: Config, on_features: bool, of_metrix: bool
+) -> Iterator[tuple[str, str]]:
+    """Yields conflicts of a method that mixes images, or features of them."""
+    advice = "; use 'method.types=[embed]'" if of_metrix else ""
+    if on_features:
+        yield "method", f"it mixes images, and data=features has none{advice}"
+    if config.data.micro_batch:
+        yield "data.micro_batch", f"the method mixes images or features of all parts{advice}"
+
+
+def _mixed_types(config: Config) -> Sequence[str]:
+    """Returns what Metrix mixes: input, feature or embed; empty for other methods."""
+    if config.method["_target_"] != METRIX:
+        return ()
+    return config.method.get("types") or ()
 
 
 def _find_selection_conflicts(config: Config, options: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -108,8 +122,10 @@ def _find_process_conflicts(config: Config, processes: int) -> Iterator[tuple[st
     if processes == 1:
         return
     batch, m = config.data.batch_size, config.data.images_per_class
-    unit = processes if config.data.sampler == "random" or m is None else math.lcm(processes, m)
     if batch % processes:
+        unit = processes
+        if config.data.sampler != "random" and m is not None:
+            unit = math.lcm(processes, m)
         nearest = _nearest_multiples(batch, unit)
         problem = f"batch {batch} must be a multiple of {processes} processes (nearest {nearest})"
         yield "data.batch_size", problem
@@ -130,23 +146,25 @@ def _find_process_conflicts(config: Config, processes: int) -> Iterator[tuple[st
 
 def _nearest_multiples(number: int, unit: int) -> str:
     floor = number // unit * unit
-    return ", ".join(str(multiple) for multiple in (floor, floor + unit) if multiple)
+    if floor == 0:
+        return str(unit)
+    return f"{floor}, {floor + unit}"
 
 
 def find_notes(config: Config) -> Iterator[str]:
     """Yields notes on allowed combinations that make results less comparable."""
-    side, t, data = config.data.cache, config.transform, config.data
+    data, resize = config.data, config.transform.resize
     if data.sampler == "random" and data.images_per_class is not None:
         yield "data.images_per_class has no effect with data.sampler=random; balanced uses it"
-    if isinstance(side, int) and t.resize != side:
+    if isinstance(data.cache, int) and resize != data.cache:
+        size = "as decoded" if resize is None else f"resized to {resize}"
         yield (
-            f"data.cache={side} keeps small images, so training crops differ from those of the "
-            f"protocol, which are crops of images "
-            f"{'as decoded' if t.resize is None else f'resized to {t.resize}'}"
+            f"data.cache={data.cache} keeps small images, so training crops differ from those of "
+            f"the protocol, which are crops of images {size}"
         )
-    published = config.protocol.backbones
-    if published and not data.stands_in and config.backbone["name"] not in published:
+    published, backbone = config.protocol.backbones, config.backbone["name"]
+    if published and not data.stands_in and backbone not in published:
         yield (
             f"protocol={config.protocol.name} was published with {', '.join(published)}; there is "
-            f"no published number for backbone={config.backbone['name']}"
+            f"no published number for backbone={backbone}"
         )

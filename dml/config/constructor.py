@@ -42,9 +42,12 @@ class Constructor:
         description: str = "",
     ) -> None:
         self.node, self.option, self.kind, self.description = node, option, kind, description
-        reserved = ("name", *RESERVED.get(option, ()))
-        self.arguments = {key: value for key, value in node.items() if key not in reserved}
-        self.problems = [*find_argument_problems(self.arguments, option, supplied)]
+        reserved = RESERVED.get(option, ())
+        self.arguments = {}
+        for key, value in node.items():
+            if key != "name" and key not in reserved:
+                self.arguments[key] = value
+        self.problems = list(find_argument_problems(self.arguments, option, supplied))
 
     def select_missing(self, values: dict[str, Any]) -> dict[str, Any]:
         """Returns the values that the signature accepts and the node does not set.

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 from hydra import compose, initialize_config_dir
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
@@ -25,6 +24,7 @@ from dml.config.command_line import (
     refuse_empty,
     split_flags,
 )
+from dml.config.hydra_internals import apply_override
 from dml.config.identity import flatten
 from dml.config.schema import Config, EvaluateConfig
 from dml.core.errors import ConfigError, first_line, nearest
@@ -42,8 +42,8 @@ ALIASES = {  # last part of a name in other programs → option or group
     "optimizer": "optim",
 }
 # Nodes that accept options that their files do not list (`+name=value`).
-OPEN_NODES = ("loss", "method", "backbone", "tracking", "data.reader", "optim.args", "optim.groups",
-              "optim.schedule_args", "space", "hydra.launcher")  # fmt: skip
+OPEN_NODES = ("loss.", "method.", "backbone.", "tracking.", "data.reader.", "optim.args.",
+              "optim.groups.", "optim.schedule_args.", "space.", "hydra.launcher.")  # fmt: skip
 INTERNAL = (".name", ".result_id", "._target_")
 NOT_OURS = ("hydra.", "space.")
 SURE = 0.75  # similarity of dotted names, which often begin alike
@@ -74,16 +74,18 @@ def compose_config(config_name: str, overrides: Sequence[str]) -> DictConfig:
     try:
         with initialize_config_dir(str(CONFIGS), version_base="1.3"):
             flags, others = split_flags(overrides)
-            return compose(config_name, overrides=[*search_paths(flags), *others])
+            return compose(config_name, overrides=search_paths(flags) + others)
     except Exception as error:  # Hydra refuses overrides with errors of many classes
         raise ConfigError(explain(overrides, config_name) or [first_line(error)]) from error
 
 
 def search_paths(flags: Sequence[str]) -> list[str]:
     """Returns `--config-dir` as an override."""
-    pairs = pairwise("=".join(flags).split("="))
-    folders = (folder for flag, folder in pairs if flag in ("--config-dir", "-cd"))
-    return [f"hydra.searchpath=[file://{Path(folder).absolute()}]" for folder in folders]
+    paths = []
+    for flag, folder in pairwise("=".join(flags).split("=")):
+        if flag in ("--config-dir", "-cd"):
+            paths.append(f"hydra.searchpath=[file://{Path(folder).absolute()}]")
+    return paths
 
 
 def _find_problems(words: Sequence[str], config_name: str) -> Iterator[str]:
@@ -100,16 +102,17 @@ def _find_problems(words: Sequence[str], config_name: str) -> Iterator[str]:
         yield f"{shown}: {' '.join(str(error).split())[:300]}"
         return
     names, stray = list_options(cfg), sorted_words.stray
-    typed = {value for flag, value in pairwise(stray) if flag.startswith("-")}  # of --loss ms
+    after_flags = {word for flag, word in pairwise(stray) if flag.startswith("-")}  # of --loss ms
     for word in stray:
-        if word not in typed:
+        if word not in after_flags:
             yield _explain_stray(word, sorted_words.choices, names)
     for override in sorted_words.options:
         yield from _apply(override, cfg, names)
     with open_dict(cfg):
         del cfg["hydra"]
+    schema = EvaluateConfig if config_name == "evaluate" else Config
     try:
-        check(cfg, EvaluateConfig if config_name == "evaluate" else Config)
+        check(cfg, schema)
     except ConfigError as error:
         yield from error.problems
 
@@ -129,12 +132,12 @@ class _SortedWords:
         self, words: Sequence[str], flags: Sequence[str], others: Sequence[str], config_name: str
     ) -> None:
         self.is_multirun = is_multirun(words)
-        paths = [word for word in others if word.startswith("hydra.searchpath=")]
-        self.paths = [*paths, *search_paths(flags)]
+        self.paths = [word for word in others if word.startswith("hydra.searchpath=")]
+        self.paths += search_paths(flags)
         self.loader = GlobalHydra.instance().config_loader()
         self.parser = OverridesParser.create(self.loader)
         self.choices = {group: self._list_choices(group) for group in list_groups(config_name)}
-        self.chosen = [*self.paths]
+        self.chosen = list(self.paths)
         self.options: list[Override] = []
         self.stray: list[str] = []
         self.problems: list[str] = []
@@ -178,15 +181,18 @@ class _SortedWords:
         return [f"{key}={single}" for single in override.sweep_string_iterator()]
 
 
-def _apply(override: Override, cfg: DictConfig, names: Sequence[str]) -> Iterator[str]:
+def _apply(override: Override, cfg: DictConfig, names: list[str]) -> Iterator[str]:
     """Sets an option of a config; yields a line if that is impossible."""
     try:
-        ConfigLoaderImpl._apply_overrides_to_config([override], cfg)
+        apply_override(override, cfg)
     except (HydraException, OmegaConfBaseException, ValueError, TypeError) as error:
         name, reason = override.key_or_group, error.__cause__ or error
         if name in names:  # of option={inner: …}
             name = getattr(reason, "full_key", None) or name
-        yield f"{name}: {first_line(reason)}" if name in names else _explain_unknown(name, names)
+        if name in names:
+            yield f"{name}: {first_line(reason)}"
+        else:
+            yield _explain_unknown(name, names)
 
 
 def _find_choice_problems(words: Sequence[str], choices: Sequence[str]) -> Iterator[str]:
@@ -205,35 +211,49 @@ def _find_choice_problems(words: Sequence[str], choices: Sequence[str]) -> Itera
             yield f"{group}: '{choice}' does not exist{hint}"
 
 
-def _explain_stray(word: str, groups: Mapping[str, Sequence[str]], names: Sequence[str]) -> str:
+def _explain_stray(word: str, groups: Mapping[str, Sequence[str]], names: list[str]) -> str:
     """Returns the message for an argument that is neither a flag nor of the form option=value."""
     if word.startswith("-"):
         hint = _suggest(word.partition("=")[0], [*names, *FLAGS, *FLAGS_WITH_VALUE])
         return f"{word}: no such flag{hint}; options are given as name=value"
-    owners = [f"{group}={word}" for group, choices in groups.items() if word in choices]
-    hint = f"; write {' or '.join(owners)}" if owners else _suggest(word, names)
-    hint = f"; write {word}=<value>" if word in (*groups, *names) else hint
-    hint = f"; write run={word}" if "/" in word and "run" in names else hint
-    hint = "; quote special characters" if "=" in word else hint
-    return f"{word or repr(word)}: not of the form option=value{hint}"
+    return f"{word or repr(word)}: not of the form option=value{_advise(word, groups, names)}"
 
 
-def _explain_unknown(name: str, names: Sequence[str]) -> str:
+def _advise(word: str, groups: Mapping[str, Sequence[str]], names: list[str]) -> str:
+    """Returns what to write instead of an argument that is not of the form option=value."""
+    if "=" in word:
+        return "; quote special characters"
+    if "/" in word and "run" in names:
+        return f"; write run={word}"
+    if word in groups or word in names:
+        return f"; write {word}=<value>"
+    choices = [f"{group}={word}" for group, words in groups.items() if word in words]
+    if choices:
+        return f"; write {' or '.join(choices)}"
+    return _suggest(word, names)
+
+
+def _explain_unknown(name: str, names: list[str]) -> str:
     """Returns the message for an unknown option."""
     node = name.rpartition(".")[0]
     siblings = [n for n in names if node and n.rpartition(".")[0] == node]
-    is_open = name.startswith(tuple(f"{open_node}." for open_node in OPEN_NODES))
-    hint = _suggest(name, siblings if is_open else names)
-    if not hint and (valid := [n for n in siblings if not n.endswith(INTERNAL)]):
+    similar, addition = names, ""
+    if name.startswith(OPEN_NODES):
+        similar, addition = siblings, f"; +{name}=<value> adds it"
+    hint = _suggest(name, similar)
+    valid = [n for n in siblings if not n.endswith(INTERNAL)]
+    if valid and not hint:
         hint = f"; valid are {', '.join(valid)}"
-    return f"{name}: no such option{hint}" + (f"; +{name}=<value> adds it" if is_open else "")
+    return f"{name}: no such option{hint}{addition}"
 
 
-def _suggest(name: str, names: Sequence[str]) -> str:
+def _suggest(name: str, names: list[str]) -> str:
     """Returns `; did you mean 'optim.lr'?` for similar options, or an empty string."""
     last = name.rpartition(".")[2].strip("-").replace("-", "_").lower()
     ours = [n for n in names if not n.startswith(NOT_OURS) and not n.endswith(INTERNAL)]
-    same = [ALIASES[last]] if last in ALIASES else [n for n in ours if n.rpartition(".")[2] == last]
+    same = [n for n in ours if n.rpartition(".")[2] == last]
+    if last in ALIASES:
+        same = [ALIASES[last]]
     if same:
         return f"; did you mean {' or '.join(map(repr, same))}?"
     return nearest(name, ours, SURE)
@@ -241,5 +261,8 @@ def _suggest(name: str, names: Sequence[str]) -> str:
 
 def list_options(cfg: DictConfig) -> list[str]:
     """Returns the dotted names of all options and nodes of a config."""
-    parts = [name.split(".") for name in flatten(OmegaConf.to_container(cfg))]
-    return [*dict.fromkeys(".".join(p[:n]) for p in parts for n in range(1, len(p) + 1))]
+    names: dict[str, None] = {}  # in order, each name once
+    for option in flatten(OmegaConf.to_container(cfg)):
+        nodes = accumulate(option.split("."), "{}.{}".format)
+        names.update(dict.fromkeys(nodes))
+    return list(names)

@@ -44,7 +44,7 @@ class GridEnded(Exception):
 def expand_grids(
     params: Mapping[str, Any] | None,
     grids: Sequence[str] | None,
-    given: Sequence[str],
+    overrides: Sequence[str],
     loader: ConfigLoader | None = None,
 ) -> list[list[str]]:
     """Returns the overrides of every job.
@@ -52,53 +52,77 @@ def expand_grids(
     Args:
         params: option → its values, separated by commas.
         grids: lines of `option=values`, separated by spaces; a value contains none.
-        given: overrides of the command line, which take precedence over `params` and `grids`.
+        overrides: of the command line; they take precedence over `params` and `grids`.
         loader: lists the choices that match `loss=glob(mf*)`.
 
     Raises:
         ConfigError: an option has no values, such as `seed=range(3,0)`; or no job of the grids
-        combines the values in `given`.
+            combines the values of the command line.
         HydraException: an override that cannot be parsed.
     """
-    outside = _parse_values([f"{name}={values}" for name, values in (params or {}).items()], loader)
-    typed = _parse_values(given, loader)
-    lines = [_parse_values(line.split(), loader) for line in grids or ()]
-    rows = [row for line in lines for row in _combine(line)] or [{}]
-    in_grids = {(name, value) for row in rows for name, value in row.items()}
-    selected: list[str] = []
-    for name, values in {**outside, **typed}.items():
-        if name in typed and in_grids.issuperset((name, value) for value in values):
-            rows = [row for row in rows if row.get(name) in values]
+    outside = _parse_values(_as_words(params or {}), loader)
+    typed = _parse_values(overrides, loader)
+    rows = _read_rows(grids or (), loader)
+    selections = {}
+    for name in outside | typed:
+        if name in typed and _occur(rows, name, typed[name]):
+            selections[name] = typed.pop(name)
             outside.pop(name, None)
-            del typed[name]
-            word = f"{name}={','.join(values)}"
-            if not rows:
-                others = " ".join(selected)
-                raise ConfigError([f"{word}: not combined with {others} in this experiment"])
-            selected.append(word)
-        else:
-            rows = [{key: row[key] for key in row if key != name} for row in rows]
-    # A dictionary drops duplicates and keeps the order.
-    all_jobs = {
-        tuple(f"{key}={value}" for key, value in {**outer, **row}.items()): None
-        for outer in _combine({**outside, **typed})
-        for row in rows
-    }
-    return [list(job) for job in all_jobs]
+    rows = _select(rows, selections)
+    jobs: dict[tuple[str, ...], None] = {}  # in order, each job once
+    for outer in _combine(outside | typed):
+        for row in rows:
+            values = outer | row | outer  # options of `outer` stand first, and their values hold
+            jobs[tuple(_as_words(values))] = None
+    return [list(job) for job in jobs]
+
+
+def _as_words(values: Mapping[str, Any]) -> list[str]:
+    return [f"{name}={value}" for name, value in values.items()]
+
+
+def _read_rows(grids: Sequence[str], loader: ConfigLoader | None) -> list[Row]:
+    """Returns the combinations of all lines; an empty one if there are no lines."""
+    rows: list[Row] = []
+    for line in grids:
+        rows += _combine(_parse_values(line.split(), loader))
+    return rows or [{}]
+
+
+def _occur(rows: Sequence[Row], name: str, values: Sequence[str]) -> bool:
+    """Returns whether each value of an option occurs in a row."""
+    return {row.get(name) for row in rows}.issuperset(values)
+
+
+def _select(rows: list[Row], selections: Mapping[str, Sequence[str]]) -> list[Row]:
+    """Returns the rows that have one of the selected values of every option.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    words: list[str] = []
+    for name, values in selections.items():
+        rows = [row for row in rows if row.get(name) in values]
+        word = f"{name}={','.join(values)}"
+        if not rows:
+            others = " ".join(words)
+            raise ConfigError([f"{word}: not combined with {others} in this experiment"])
+        words.append(word)
+    return rows
 
 
 def _parse_values(words: Sequence[str], loader: ConfigLoader | None) -> dict[str, list[str]]:
     """Returns option → values; if an option occurs twice, the later values."""
-    values: dict[str, list[str]] = {}
+    options: dict[str, list[str]] = {}
     for override in OverridesParser.create(loader).parse_overrides(list(words)):
-        key = override.get_key_element()
         if override.is_sweep_override():
-            values[key] = [*override.sweep_string_iterator()]
+            values = list(override.sweep_string_iterator())
         else:
-            values[key] = [override.get_value_element_as_str()]
-        if not values[key]:
+            values = [override.get_value_element_as_str()]
+        if not values:
             raise ConfigError([f"{override.input_line}: has no values"])
-    return values
+        options[override.get_key_element()] = values
+    return options
 
 
 def _combine(values: Mapping[str, Sequence[str]]) -> list[Row]:

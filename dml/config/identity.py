@@ -17,12 +17,12 @@ from dml.core.secrets import is_secret_name, mask_options
 
 # Options that do not change the result: device, speed, location and presentation of a run.
 NOT_IN_DIGEST = (
-    *("name", "note", "experiment", "tracking", "outputs", "overwrite", "max_minutes"),
-    *("device", "channels_last", "compile", "keep_memory", "data.workers", "protocol.workers"),
-    *("evaluation.backend", "evaluation.keep_embeddings", "evaluation.map_classes"),
-    *("protocol.backbones", "search.storage"),
-    *("data.pair_sampler", "protocol.trials"),  # act through data.sampler and search.trials
-)
+    "name", "note", "experiment", "tracking", "outputs", "overwrite", "max_minutes",
+    "device", "channels_last", "compile", "keep_memory", "data.workers", "protocol.workers",
+    "evaluation.backend", "evaluation.keep_embeddings", "evaluation.map_classes",
+    "protocol.backbones", "search.storage",
+    "data.pair_sampler", "protocol.trials",  # act through data.sampler and search.trials
+)  # fmt: skip
 # Also excluded for a dataset that is identified by its name (`data.identified_by: name`).
 ROOTS = ("data.root", "data.reader.root")
 
@@ -66,7 +66,9 @@ def identity(cfg: DictConfig | dict[str, Any]) -> dict[str, Any]:
     Args:
         cfg: a config, which may be flat already.
     """
-    plain: Any = cfg if isinstance(cfg, dict) else OmegaConf.to_container(cfg, resolve=True)
+    plain: Any = cfg
+    if isinstance(cfg, DictConfig):
+        plain = OmegaConf.to_container(cfg, resolve=True)
     options = mask_options(flatten(plain))
     excluded: tuple[str, ...] = NOT_IN_DIGEST
     if options.get("data.identified_by") == "name":
@@ -74,9 +76,13 @@ def identity(cfg: DictConfig | dict[str, Any]) -> dict[str, Any]:
     if "search.name" not in options:
         excluded += ("space",)
     prefixes = tuple(f"{name}." for name in excluded)
-    ignored = {name for name in options if f"{name}.".startswith(prefixes) or is_secret_name(name)}
-    unchanged = {name for name in ADDED if options.get(name) == ADDED[name]}
-    return {name: options[name] for name in sorted(options.keys() - ignored - unchanged)}
+    determining = {}
+    for name, value in sorted(options.items()):
+        is_excluded = f"{name}.".startswith(prefixes) or is_secret_name(name)
+        is_unchanged = name in ADDED and value == ADDED[name]
+        if not (is_excluded or is_unchanged):
+            determining[name] = value
+    return determining
 
 
 def digest(cfg: DictConfig | dict[str, Any]) -> str:
@@ -88,7 +94,9 @@ def method_name(loss: str, method: str) -> str:
     """Returns the name of a loss with a method: `ms`, `ms + metrix`, or `untrained`."""
     if method == "untrained":
         return method
-    return loss if method == "plain" else f"{loss} + {method}"
+    if method == "plain":
+        return loss
+    return f"{loss} + {method}"
 
 
 def result_id(config: Any) -> str:
@@ -110,4 +118,6 @@ def result_id(config: Any) -> str:
 def protocol_id(config: Any) -> str:
     """Returns the id of the protocol in the tables of published results, with its label noise."""
     clean, noise = config.protocol.result_id, config.data.label_noise
-    return clean if not noise else f"{clean.removesuffix('_standard')}_noise{100 * noise:g}"
+    if not noise:
+        return clean
+    return f"{clean.removesuffix('_standard')}_noise{100 * noise:g}"

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
 from dml.core.errors import ConfigError
+
+
+def is_below(name: str, nodes: Iterable[str]) -> bool:
+    """Returns whether a dotted name is one of several nodes, or lies below one."""
+    return any(f"{name}.".startswith(f"{node}.") for node in nodes)
 
 
 def set_option(cfg: DictConfig, name: str, value: Any) -> None:
@@ -63,8 +68,8 @@ def get_option(options: Mapping[str, Any], name: str) -> Any:
 
 def format_override(name: str, value: Any) -> str:
     """Returns `name=value` as it is typed; `++` lets a mapping have new entries."""
-    adds = "++" if isinstance(value, Mapping) else ""
-    return f"{adds}{name}={format_value(value)}"
+    prefix = "++" if isinstance(value, Mapping) else ""
+    return f"{prefix}{name}={format_value(value)}"
 
 
 def format_value(value: Any) -> str:

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import packages_distributions, version
 from importlib.util import resolve_name
+from itertools import accumulate
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -87,7 +88,9 @@ def find_own_code(plain: dict[str, Any]) -> OwnCode:
     if not nodes.get("search"):
         nodes.pop("space", None)
     code = OwnCode()
-    waiting = [name for target in find_targets(nodes) for name in _module_and_parents(target, code)]
+    waiting: list[str] = []
+    for target in find_targets(nodes):
+        waiting += _module_and_parents(target, code)
     while waiting:
         module = waiting.pop()
         if module in code.hashes:
@@ -119,8 +122,10 @@ def file_of(module: str) -> str:
     origin = _origin(module)
     if origin is None:
         return module
-    path = Path(origin)
-    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+    path, here = Path(origin), Path.cwd()
+    if path.is_relative_to(here):
+        path = path.relative_to(here)
+    return str(path)
 
 
 def find_file(target: str) -> str:
@@ -131,9 +136,9 @@ def find_file(target: str) -> str:
     importlib.invalidate_caches()
     name = target.replace(":", ".")
     chain = _find_chain(name)
-    own = [spec.name for spec in chain if _is_own(spec)]
-    if own:
-        return file_of(own[0])
+    for spec in chain:
+        if _is_own(spec):
+            return file_of(spec.name)
     top = name.partition(".")[0]
     if chain:
         return f"the package {top}"
@@ -149,8 +154,10 @@ def package_versions(plain: dict[str, Any]) -> dict[str, str]:
     if not names:
         return {}
     owners = packages_distributions()
-    found = {owner for name in names for owner in owners.get(name, ())}
-    return {owner: version(owner) for owner in sorted(found)}
+    distributions: set[str] = set()
+    for name in names:
+        distributions.update(owners.get(name, ()))
+    return {owner: version(owner) for owner in sorted(distributions)}
 
 
 def find_targets(node: Any) -> Iterator[str]:
@@ -162,10 +169,13 @@ def find_targets(node: Any) -> Iterator[str]:
         return
     target = str(node.get("_target_"))
     if target.startswith("hydra.utils."):  # get_class and others take the name as an argument
-        yield from _find_texts([*node.values()])
+        yield from _find_texts(node)
         return
     for key, value in node.items():
-        yield from _find_texts(value) if key == "_target_" else find_targets(value)
+        if key == "_target_":
+            yield from _find_texts(value)
+        else:
+            yield from find_targets(value)
 
 
 def _find_texts(value: Any) -> Iterator[str]:
@@ -173,7 +183,7 @@ def _find_texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value.replace(":", ".")
     elif isinstance(value, dict):
-        yield from _find_texts([*value.values()])
+        yield from _find_texts(list(value.values()))
     elif isinstance(value, list):
         for item in value:
             yield from _find_texts(item)
@@ -218,9 +228,7 @@ def _find_chain(name: str) -> list[ModuleSpec]:
     """
     chain: list[ModuleSpec] = []
     folders: list[str] | None = None
-    full = ""
-    for part in name.split("."):
-        full = f"{full}.{part}" if full else part
+    for full in accumulate(name.split("."), "{}.{}".format):
         spec = _find_spec(full, folders)
         if spec is None:
             break
@@ -239,7 +247,8 @@ def _find_spec(full: str, folders: list[str] | None) -> ModuleSpec | None:
             if spec is not None:
                 return spec
     part = full.rpartition(".")[2]
-    packages = [path for folder in folders or () if os.path.isdir(path := f"{folder}/{part}")]
+    candidates = [f"{folder}/{part}" for folder in folders or ()]
+    packages = list(filter(os.path.isdir, candidates))
     if not packages:
         return None
     spec = ModuleSpec(full, None, is_package=True)
@@ -255,10 +264,10 @@ def _module_and_parents(name: str, code: OwnCode) -> list[str]:
     if top in RECORDED:
         return []
     chain = _find_chain(name)
-    own = [spec.name for spec in chain if _is_own(spec)]
-    if chain and not own and top not in sys.stdlib_module_names:
+    modules = [spec.name for spec in chain if _is_own(spec)]
+    if chain and not modules and top not in sys.stdlib_module_names:
         code.packages.add(top)
-    return own
+    return modules
 
 
 def _is_own(spec: ModuleSpec) -> bool:
@@ -302,8 +311,7 @@ def _remember(module: str, code: OwnCode) -> str:
     if module == "__main__":
         return _hash_main()
     key, now = (module, _origin(module)), hash_source(_read(module))
-    loaded = sys.modules.get(module)
-    spec = None if loaded is None else loaded.__spec__
+    spec = getattr(sys.modules.get(module), "__spec__", None)
     before, known = _imported.get(key, (None, now))
     reloaded = before is not None and before is not spec
     if spec is None or reloaded:
@@ -319,9 +327,13 @@ def _hash_main() -> str:
     main = sys.modules["__main__"]
     if getattr(main, "__file__", None):
         return hash_source(_read("__main__"))
-    classes = [v for v in vars(main).values() if getattr(v, "__module__", None) == "__main__"]
-    texts = sorted(text for value in classes for text in _describe_object(value))
-    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:LENGTH] if texts else ""
+    texts: list[str] = []
+    for value in vars(main).values():
+        if getattr(value, "__module__", None) == "__main__":
+            texts += _describe_object(value)
+    if not texts:
+        return ""
+    return hashlib.sha256("\n".join(sorted(texts)).encode()).hexdigest()[:LENGTH]
 
 
 def _describe_object(value: Any) -> Iterator[str]:
@@ -334,10 +346,12 @@ def _describe_object(value: Any) -> Iterator[str]:
 
 
 def _describe_compiled(code: CodeType) -> str:
-    constants = [
-        _describe_compiled(one) if isinstance(one, CodeType) else repr(one)
-        for one in code.co_consts
-    ]
+    constants = []
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            constants.append(_describe_compiled(constant))
+        else:
+            constants.append(repr(constant))
     return f"{code.co_code.hex()} {code.co_names} {constants}"
 
 
@@ -347,9 +361,7 @@ def _find_imports(module: str) -> Iterator[str]:
         tree = ast.parse(_read(module))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return
-    origin = _origin(module) or ""
-    is_package = os.path.basename(origin).startswith("__init__.")
-    package = module if is_package else module.rpartition(".")[0]
+    package = _package_of(module)
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -357,15 +369,23 @@ def _find_imports(module: str) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             source = _absolute("." * node.level + (node.module or ""), package)
             for alias in node.names:
-                yield f"{source}.{alias.name}" if source else alias.name
+                yield f"{source}.{alias.name}".removeprefix(".")
         elif isinstance(node, ast.Call):
             yield from _find_call(node, package)
+
+
+def _package_of(module: str) -> str:
+    """Returns the package to which the relative imports of a module refer; may be empty."""
+    origin = _origin(module) or ""
+    if os.path.basename(origin).startswith("__init__."):
+        return module
+    return module.rpartition(".")[0]
 
 
 def _find_call(node: ast.Call, package: str) -> Iterator[str]:
     """Yields the name in `import_module("name")` and `__import__("name")`."""
     function = node.func
-    name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+    name = getattr(function, "attr", getattr(function, "id", ""))
     if name not in ("import_module", "__import__") or not node.args:
         return
     argument = node.args[0]

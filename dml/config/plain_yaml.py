@@ -17,9 +17,9 @@ from dml.config.identity import refuse_interpolation
 from dml.core.errors import first_line
 from dml.core.regular_files import is_shell_pipe, read_regular
 
-MOST_BYTES = 4_000_000  # a config has ten thousand
-MOST_LEVELS = 30
-MOST_DIGITS = 400  # of a number; a float has 17
+MAX_BYTES = 4_000_000  # a config has ten thousand
+MAX_LEVELS = 30
+MAX_DIGITS = 400  # of a number; a float has 17
 TIMESTAMP, FLOAT = "tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:float"
 INT = "tag:yaml.org,2002:int"
 PLAIN = str | int | float | bool | None
@@ -37,7 +37,7 @@ class _Loader(yaml.CSafeLoader):
         Raises:
             ValueError: it is in base 60, or too long.
         """
-        if ":" in node.value or len(node.value) > MOST_DIGITS:
+        if ":" in node.value or len(node.value) > MAX_DIGITS:
             line = node.start_mark.line + 1
             raise ValueError(f"line {line}: '{node.value[:20]}' is not read as a number; quote it")
         if node.tag == INT:
@@ -87,7 +87,7 @@ def _read(path: Path, typed: bool) -> bytes:
     if not path.is_file():
         raise ValueError("it is no file" if path.exists() else "there is no such file")
     size = path.stat().st_size
-    if size > MOST_BYTES:
+    if size > MAX_BYTES:
         raise ValueError(f"{size:,} bytes are too many for a table of options")
     return read_regular(path)
 
@@ -97,7 +97,7 @@ def _parse(text: bytes) -> Any:
     for event in yaml.parse(text, yaml.CSafeLoader):
         level += isinstance(event, yaml.CollectionStartEvent)
         level -= isinstance(event, yaml.CollectionEndEvent)
-        if isinstance(event, yaml.AliasEvent) or level > MOST_LEVELS:
+        if isinstance(event, yaml.AliasEvent) or level > MAX_LEVELS:
             raise ValueError(f"line {event.start_mark.line + 1} has no plain value")
     try:
         return yaml.load(text, _Loader)

@@ -22,7 +22,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from dml.config.command_line import is_multirun, split_flags
-from dml.config.options import format_override, set_option
+from dml.config.options import format_override, is_below, set_option
 from dml.config.plain_yaml import read_plain_yaml
 from dml.config.trust import check_content
 from dml.core.errors import ConfigError, first_line, nearest
@@ -31,12 +31,12 @@ from dml.core.regular_files import is_shell_pipe
 
 # What a file may set: all of these nodes, and of the data what shapes a batch.
 OF_A_MODEL = (
-    *("loss", "method", "backbone", "embedder", "optim", "transform", "protocol"),
-    *("precision", "speed", "channels_last", "seed"),
-    *("data.sampler", "data.pair_sampler", "data.batch_size", "data.micro_batch"),
-    *("data.images_per_class", "data.label_noise", "data.classes", "data.query_gallery"),
-    *("data.images_per_class_at_most", "data.background", "data.exif_orientation"),
-)
+    "loss", "method", "backbone", "embedder", "optim", "transform", "protocol",
+    "precision", "speed", "channels_last", "seed",
+    "data.sampler", "data.pair_sampler", "data.batch_size", "data.micro_batch",
+    "data.images_per_class", "data.label_noise", "data.classes", "data.query_gallery",
+    "data.images_per_class_at_most", "data.background", "data.exif_orientation",
+)  # fmt: skip
 NAME = re.compile(r"[A-Za-z]\w*(\.\w+)*")
 KEY = re.compile(r"[\w.+-]+")  # of a mapping among the values
 TRUST = "trust"  # trust=true: the word by which the user trusts a file
@@ -44,9 +44,7 @@ TRUST = "trust"  # trust=true: the word by which the user trusts a file
 
 def split_params(words: Sequence[str]) -> tuple[str | None, list[str]]:
     """Returns the value of `params=`, the last one if there are several, and the other words."""
-    values = [word.partition("=")[2] for word in words if word.startswith("params=")]
-    others = [word for word in words if not word.startswith("params=")]
-    return values[-1] if values else None, others
+    return _split(words, "params=")
 
 
 def split_trust(words: Sequence[str]) -> tuple[bool, list[str]]:
@@ -55,12 +53,24 @@ def split_trust(words: Sequence[str]) -> tuple[bool, list[str]]:
     Raises:
         ConfigError: it is neither true nor false.
     """
-    values = [word.partition("=")[2] for word in words if word.startswith(f"{TRUST}=")]
-    others = [word for word in words if not word.startswith(f"{TRUST}=")]
-    value = values[-1].lower() if values else "false"
-    if value not in ("true", "false"):
-        raise ConfigError([f"{TRUST}: '{values[-1]}' must be true or false"])
-    return value == "true", others
+    value, others = _split(words, f"{TRUST}=")
+    if value is None:
+        return False, others
+    if value.lower() not in ("true", "false"):
+        raise ConfigError([f"{TRUST}: '{value}' must be true or false"])
+    return value.lower() == "true", others
+
+
+def _split(words: Sequence[str], beginning: str) -> tuple[str | None, list[str]]:
+    """Returns what follows a beginning in the last word that has it, and the words without it."""
+    value = None
+    others = []
+    for word in words:
+        if word.startswith(beginning):
+            value = word.removeprefix(beginning)
+        else:
+            others.append(word)
+    return value, others
 
 
 def extract_params(
@@ -89,8 +99,8 @@ def extract_params(
         return others, params  # Hydra will report the same problem
     preset = load_preset(params, cfg.loss.name, cfg.data.name, trust=trust)
     apply_params(cfg, params, overrides, trust)  # rejects options that this run does not have
-    values = [format_override(name, value) for name, value in preset.items()]
-    return values + others, None
+    words = [format_override(name, value) for name, value in preset.items()]
+    return words + others, None
 
 
 def apply_params(
@@ -150,11 +160,11 @@ def load_preset(
     try:
         # A pipe of the shell is read once: another look would find it empty.
         modified = 0 if is_shell_pipe(path) else path.stat().st_mtime_ns
-        content = _parse(path, modified)
+        values = _parse(path, modified)
     except (OSError, ValueError) as error:
         raise ConfigError([f"params: {path} cannot be read: {first_line(error)}"]) from error
-    is_table = any(isinstance(value, dict) and "." not in name for name, value in content.items())
-    values = _select_row(content, path, loss, data, required) if is_table else content
+    if any(isinstance(value, dict) and "." not in name for name, value in values.items()):
+        values = _select_row(values, path, loss, data, required)
     check_values(values, path, trust)
     return values
 
@@ -171,8 +181,7 @@ def check_values(values: dict[str, Any], source: Path, trust: bool = False) -> N
         ConfigError: an option or a class that a file may not set.
     """
     for name, value in values.items():
-        is_of_model = any(f"{name}.".startswith(f"{one}.") for one in OF_A_MODEL)
-        if not (is_of_model and NAME.fullmatch(name)):
+        if not (is_below(name, OF_A_MODEL) and NAME.fullmatch(name)):
             raise ConfigError([f"{source}: {name} is not set by a file; type it, or leave it out"])
         check_content(_wrap(name, value), source, trust)
         if not _can_be_typed(value):
@@ -186,9 +195,9 @@ def _can_be_typed(value: Any) -> bool:
     """
     if isinstance(value, dict):
         keys = all(KEY.fullmatch(str(key)) for key in value)
-        return keys and _can_be_typed([*value.values()])
+        return keys and _can_be_typed(list(value.values()))
     if isinstance(value, list):
-        return all(_can_be_typed(item) for item in value)
+        return all(map(_can_be_typed, value))
     return not (isinstance(value, str) and re.search(r'["\\]|[^\x20-\U0010ffff]', value))
 
 
@@ -216,13 +225,13 @@ def _select_row(
 ) -> dict[str, Any]:
     """Returns the values of a table for a loss on a dataset."""
     rows = content.get(loss, {})
-    tables = [rows, *rows.values()] if isinstance(rows, dict) else [rows]
-    if not all(isinstance(table, dict) for table in tables):
+    if not isinstance(rows, dict) or not all(isinstance(row, dict) for row in rows.values()):
         raise ConfigError([f"params: {path}: {loss} is no table of datasets and their options"])
     if required and not {data, "default"} & rows.keys():
-        where = f"{loss} on '{data}', only on {', '.join(rows)}" if rows else f"loss '{loss}'"
-        hint = "" if rows else nearest(loss, content)
-        raise ConfigError([f"params: {path.name} has no values for {where}{hint}"])
+        missing = f"loss '{loss}'{nearest(loss, content)}"
+        if rows:
+            missing = f"{loss} on '{data}', only on {', '.join(rows)}"
+        raise ConfigError([f"params: {path.name} has no values for {missing}"])
     return {**rows.get("default", {}), **rows.get(data, {})}
 
 

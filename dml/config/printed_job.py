@@ -58,14 +58,16 @@ def find_printed_job(
     params, typed = split_params(others)
     try:
         jobs = _list_jobs(flags, typed, config_name)
-        cfg = _compose(config_name, [*flags, *jobs[0]])
+        cfg = _compose(config_name, flags + jobs[0])
     except _Rejected:
-        return [*flags, *typed], ""
+        return flags + typed, ""
     values = select_values(cfg, params, jobs[0], trust)
     apply_params(cfg, params, jobs[0], trust)  # rejects options that the run does not have
     preset = [format_override(name, value) for name, value in values.items()]
-    code = _own_code(cfg) if config_name == "train" else []
-    return [*flags, *preset, *jobs[0], *code], _describe_choice(jobs, typed)
+    printed = flags + preset + jobs[0]
+    if config_name == "train":
+        printed += _own_code(cfg)
+    return printed, _describe_choice(jobs, typed)
 
 
 def _compose(config_name: str, words: Sequence[str]) -> DictConfig:
@@ -75,7 +77,7 @@ def _compose(config_name: str, words: Sequence[str]) -> DictConfig:
         raise _Rejected from error
 
 
-def _list_jobs(flags: Sequence[str], typed: Sequence[str], config_name: str) -> list[list[str]]:
+def _list_jobs(flags: list[str], typed: list[str], config_name: str) -> list[list[str]]:
     """Returns the overrides of every run of a command.
 
     Raises:
@@ -85,29 +87,35 @@ def _list_jobs(flags: Sequence[str], typed: Sequence[str], config_name: str) -> 
     paths = search_paths(flags)
     try:
         with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-            loader = GlobalHydra.instance().config_loader()
-            parsed = OverridesParser.create(loader).parse_overrides([*typed])
-            single = [str(one.input_line) for one in parsed if not one.is_sweep_override()]
-            cfg = compose(config_name, overrides=[*paths, *single], return_hydra_config=True)
-            sweeper: Any = OmegaConf.to_container(cfg.hydra.sweeper, resolve=True)
-            is_grid = cfg.hydra.mode == RunMode.MULTIRUN and sweeper["_target_"] == GRID_SWEEPER
-            if not is_grid:
-                return [[*typed]]
-            of_hydra = [word for word in typed if word.lstrip("+~").startswith("hydra")]
-            of_jobs = [word for word in typed if word not in of_hydra]
-            jobs = expand_grids(sweeper["params"], sweeper["grids"], of_jobs, loader)
+            return _expand(typed, paths, config_name)
     except ConfigError:
         raise
     except Exception as error:  # Hydra refuses overrides with errors of many classes
         raise _Rejected from error
-    return [[*of_hydra, *job] for job in jobs]
+
+
+def _expand(typed: list[str], paths: list[str], config_name: str) -> list[list[str]]:
+    """Returns the overrides of every run; `paths` is the search path as overrides."""
+    loader = GlobalHydra.instance().config_loader()
+    parsed = OverridesParser.create(loader).parse_overrides(typed)
+    single = [str(word.input_line) for word in parsed if not word.is_sweep_override()]
+    cfg = compose(config_name, overrides=paths + single, return_hydra_config=True)
+    sweeper: Any = OmegaConf.to_container(cfg.hydra.sweeper, resolve=True)
+    if cfg.hydra.mode != RunMode.MULTIRUN or sweeper["_target_"] != GRID_SWEEPER:
+        return [typed]
+    of_hydra = [word for word in typed if word.lstrip("+~").startswith("hydra")]
+    of_jobs = [word for word in typed if word not in of_hydra]
+    jobs = expand_grids(sweeper["params"], sweeper["grids"], of_jobs, loader)
+    return [of_hydra + job for job in jobs]
 
 
 def _own_code(cfg: DictConfig) -> list[str]:
     """Returns the word that sets the hashes of the user's own code; none without such code."""
     record_own_code(cfg)
     hashes = [f"{module}:'{digits}'" for module, digits in cfg.get(NODE, {}).items()]
-    return [f"+{NODE}={{{','.join(hashes)}}}"] if hashes else []
+    if not hashes:
+        return []
+    return [f"+{NODE}={{{','.join(hashes)}}}"]
 
 
 def _describe_choice(jobs: Sequence[Sequence[str]], typed: Sequence[str]) -> str:

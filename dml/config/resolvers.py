@@ -51,7 +51,9 @@ def timm(model: str, key: str) -> Any:
     if key == "crop_share":
         return None if record["crop_mode"] == "squash" else record["crop_pct"]
     value = record[key]
-    return list(value) if isinstance(value, tuple) else value
+    if isinstance(value, tuple):
+        return list(value)
+    return value
 
 
 def class_name(target: str) -> str:

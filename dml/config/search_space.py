@@ -31,15 +31,15 @@ def merge_spaces(space: dict[str, Any], grid: bool = False) -> dict[str, dict[st
             continue
         if entry is not None:
             ranges[name] = entry
-    return {name: ranges[name] for name in sorted(ranges)}
+    return dict(sorted(ranges.items()))
 
 
 def grid_size(space: Any) -> int:
     """Returns the number of combinations of all choices."""
-    plain: Any = (
-        OmegaConf.to_container(space, resolve=True) if OmegaConf.is_config(space) else space
-    )
-    return math.prod(len(entry["choices"]) for entry in merge_spaces(plain, grid=True).values())
+    if OmegaConf.is_config(space):
+        space = OmegaConf.to_container(space, resolve=True)
+    entries = merge_spaces(space, grid=True).values()
+    return math.prod(len(entry["choices"]) for entry in entries)
 
 
 def find_problems(space: dict[str, Any], options: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -54,16 +54,14 @@ def find_problems(space: dict[str, Any], options: dict[str, Any]) -> Iterator[tu
     if not ranges:
         example = "{choices:[1e-5,1e-4]}" if grid else "{low:1e-6,high:1e-3,log:true}"
         yield "search", f"nothing to search; for example '+space.optim.lr={example}'"
+        return
     entries = dict(_flatten_ranges(space, ""))
     for name, entry in ranges.items():
-        is_node = any(option.startswith(f"{name}.") for option in options)
-        if name not in options and not is_node:
-            yield f"space.{name}", _describe_unknown(name, options)
-            continue
-        problem = _find_unknown_key(entries[name]) or _find_range_problem(entry)
+        problem = _find_unknown_option(name, options)
+        problem = problem or _find_unknown_key(entries[name]) or _find_range_problem(entry)
         if problem:
             yield f"space.{name}", problem
-    if grid and ranges and options["search.trials"] > grid_size(space):
+    if grid and options["search.trials"] > grid_size(space):
         trials, size = options["search.trials"], grid_size(space)
         yield "search.trials", f"{trials} is above the {size} combinations of the choices"
 
@@ -77,8 +75,13 @@ def _flatten_ranges(node: dict[str, Any], path: str) -> Iterator[tuple[str, Any]
             yield f"{path}{key}", value
 
 
-def _describe_unknown(name: str, options: dict[str, Any]) -> str:
-    """Returns the problem of a name that is no option, such as an unknown key of a range."""
+def _find_unknown_option(name: str, options: dict[str, Any]) -> str:
+    """Returns the problem of a name that is neither an option nor a node; empty without one.
+
+    It may be an unknown key of the range of an option.
+    """
+    if name in options or any(option.startswith(f"{name}.") for option in options):
+        return ""
     option, _, key = name.rpartition(".")
     if option in options:
         return f"no such key of the range of {option}{_suggest_key(key)}"
@@ -87,10 +90,10 @@ def _describe_unknown(name: str, options: dict[str, Any]) -> str:
 
 def _find_unknown_key(entry: Any) -> str:
     """Returns the problem of a range with a key that is none; empty without one."""
-    unknown = sorted(entry.keys() - KEYS) if isinstance(entry, dict) else []
-    if not unknown:
+    if not isinstance(entry, dict) or entry.keys() <= KEYS:
         return ""
-    return f"'{unknown[0]}' is no key of a range{_suggest_key(unknown[0])}"
+    key = min(entry.keys() - KEYS)
+    return f"'{key}' is no key of a range{_suggest_key(key)}"
 
 
 def _suggest_key(key: str) -> str:
@@ -103,16 +106,23 @@ def _find_range_problem(entry: Any) -> str:
     if not isinstance(entry, dict):
         return f"'{entry}' is not a range; write {{low: 0, high: 1}} or {{choices: [a, b]}}"
     if "choices" in entry:
-        valid = isinstance(entry["choices"], list) and entry["choices"]
-        return "" if valid else "choices must be a list"
-    low, high = entry.get("low"), entry.get("high")
-    if not all(isinstance(x, int | float) and not isinstance(x, bool) for x in (low, high)):
+        choices = entry["choices"]
+        if not isinstance(choices, list) or not choices:
+            return "choices must be a list"
+        return ""
+    low: Any = entry.get("low")
+    high: Any = entry.get("high")
+    if not _is_number(low) or not _is_number(high):
         return "low and high must be numbers"
-    if not low < high:  # type: ignore[operator]
+    if not low < high:
         return f"low {low} is not below high {high}"
-    if entry.get("log") and low <= 0:  # type: ignore[operator]
+    if entry.get("log") and low <= 0:
         return f"low {low} of a logarithmic range must be above 0; add log: false"
     return _find_kind_problem(entry)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _find_kind_problem(entry: dict[str, Any]) -> str:
@@ -120,9 +130,11 @@ def _find_kind_problem(entry: dict[str, Any]) -> str:
     for key in ("log", "int"):
         if not isinstance(entry.get(key, False), bool | None):
             return f"{key} must be true or false, not '{entry[key]}'"
-    step = entry.get("step")
+    step: Any = entry.get("step")
     if step is None:
         return ""
-    if isinstance(step, bool) or not isinstance(step, int | float) or step <= 0:
+    if not _is_number(step) or step <= 0:
         return f"step must be a number above 0, not '{step}'"
-    return "a logarithmic range takes no step; leave log or step out" if entry.get("log") else ""
+    if entry.get("log"):
+        return "a logarithmic range takes no step; leave log or step out"
+    return ""

@@ -68,14 +68,14 @@ def accepted_parameters(target: Any) -> dict[str, inspect.Parameter]:
 
 
 def find_argument_problems(
-    node: dict[str, Any], option: str, given: Collection[str] = (), inner: bool = False
+    node: dict[str, Any], option: str, supplied: Collection[str] = (), inner: bool = False
 ) -> Iterator[str]:
     """Yields the problems of a node, one line each; at most one if its target does not exist.
 
     Args:
         node: with `_target_`.
         option: its dotted name.
-        given: arguments that the caller passes.
+        supplied: names of arguments that the caller adds.
         inner: the node is an argument itself; whoever takes it may pass what is missing.
     """
     try:
@@ -88,7 +88,7 @@ def find_argument_problems(
         return
     except (TypeError, ValueError):  # a builtin without a signature
         return
-    values = {k: v for k, v in node.items() if k not in ("name", "_target_")}
+    values = {name: value for name, value in node.items() if name not in ("name", "_target_")}
     accepts_anything = not inspect.isclass(target) and _has_kwargs(target)
     for name, value in values.items():
         yield from _find_inner_problems(value, f"{option}.{name}")
@@ -97,11 +97,23 @@ def find_argument_problems(
         elif not accepts_anything and not name.startswith("_"):  # Hydra's own, as _partial_
             hint = nearest(name, accepted)
             yield f"{option}.{name}: {target.__name__} takes no such argument{hint}"
-    if inner:
-        return
-    sizes = "; num_classes and embedding_size are passed" if "num_classes" in given else ""
-    for name, p in accepted.items():
-        if p.default is p.empty and name in required and name not in {*values, *given}:
+    if not inner:
+        optional = values.keys() | supplied | (accepted.keys() - required.keys())
+        yield from _find_missing(accepted, optional, option, supplied)
+
+
+def _find_missing(
+    accepted: dict[str, inspect.Parameter],
+    optional: Collection[str],
+    option: str,
+    supplied: Collection[str],
+) -> Iterator[str]:
+    """Yields a line for each argument without a default that is not optional."""
+    sizes = ""
+    if "num_classes" in supplied:
+        sizes = "; num_classes and embedding_size are passed"
+    for name, parameter in accepted.items():
+        if parameter.default is parameter.empty and name not in optional:
             yield f"{option}.{name}: missing; add +{option}.{name}=<value>{sizes}"
 
 

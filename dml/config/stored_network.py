@@ -12,33 +12,34 @@ import shlex
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from dml.config.options import is_below
 from dml.core.errors import UserError
 from dml.core.installation import CONFIGS
 
 TIMM = "timm:"  # prefix of an off-the-shelf network
 REGISTERED = re.compile(r"\w+(\.[\w-]+)*", re.ASCII)  # timm's name, with or without a tag
-PLACE = re.compile(r"(?!-)[^:$\x00-\x1f]+|[A-Za-z]:[\\/][^:$\x00-\x1f]*")  # a folder, no address
+FOLDER = re.compile(r"(?!-)[^:$\x00-\x1f]+|[A-Za-z]:[\\/][^:$\x00-\x1f]*")  # a folder, no address
 _NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
 _TEXT = r"[\w./#~@%+ -]*"
 PLAIN = re.compile(rf"\[\s*{_NUMBER}(\s*,\s*{_NUMBER})*\s*\]|{_TEXT}|'{_TEXT}'|\"{_TEXT}\"")
 # Options of a network or of its images, by which `dml.embed` makes other embeddings.
 TAKEN = (
-    *("backbone.input_size", "backbone.mean", "backbone.std", "backbone.interpolation"),
-    *("backbone.crop_share", "backbone.pooling", "backbone.weights"),
-    *("embedder.size", "embedder.pooling", "embedder.token_pooling", "embedder.head"),
-    *("embedder.hidden", "embedder.layer_norm", "embedder.init", "embedder.bias"),
-    *("embedder.normalize", "transform.augmentation", "transform.size", "transform.resize"),
-    *("transform.scale", "transform.ratio", "transform.flip", "transform.padding"),
-    *("transform.degrees", "transform.test_resize", "precision", "speed", "channels_last"),
+    "backbone.input_size", "backbone.mean", "backbone.std", "backbone.interpolation",
+    "backbone.crop_share", "backbone.pooling", "backbone.weights",
+    "embedder.size", "embedder.pooling", "embedder.token_pooling", "embedder.head",
+    "embedder.hidden", "embedder.layer_norm", "embedder.init", "embedder.bias",
+    "embedder.normalize", "transform.augmentation", "transform.size", "transform.resize",
+    "transform.scale", "transform.ratio", "transform.flip", "transform.padding",
+    "transform.degrees", "transform.test_resize", "precision", "speed", "channels_last",
     "data.background",
-)
+)  # fmt: skip
 GROUPS = ("data", "protocol")  # whose choice, a shipped one, sets some of these
 # Of the images that were embedded, or of the speed: without effect on other images.
 LEFT_OUT = (
-    *("data.root", "data.reader", "data.exif_orientation", "data.classes", "data.query_gallery"),
-    *("data.images_per_class_at_most", "data.skip_corrupt", "data.cache", "data.workers"),
-    *("data.eval_batch_size", "data.max_pixels", "device", "keep_memory", "compile", "seed"),
-)
+    "data.root", "data.reader", "data.exif_orientation", "data.classes", "data.query_gallery",
+    "data.images_per_class_at_most", "data.skip_corrupt", "data.cache", "data.workers",
+    "data.eval_batch_size", "data.max_pixels", "device", "keep_memory", "compile", "seed",
+)  # fmt: skip
 
 
 class StoredNetwork(NamedTuple):
@@ -68,7 +69,7 @@ def parse_network(name: Any, options: Any, source: str, trust: bool = False) -> 
     is_text = isinstance(name, str) and bool(name)
     if not is_text or not isinstance(options, list | tuple):
         raise UserError(f"network: {source} names no network")
-    allowed = _is_timm(name) or bool(PLACE.fullmatch(name))
+    allowed = _is_timm(name) or bool(FOLDER.fullmatch(name))
     if not allowed and not (trust and name.startswith(TIMM)):
         raise UserError(
             f"network: {source} names {name!r}, which is neither timm:<model> of timm's own list "
@@ -111,7 +112,7 @@ def _select(option: Any, source: str) -> list[str]:
         UserError: the option is not on the list, or its value is not plain.
     """
     name, _, value = str(option).partition("=")
-    if any(f"{name}.".startswith(f"{one}.") for one in LEFT_OUT):
+    if is_below(name, LEFT_OUT):
         return []
     if name in GROUPS and _is_shipped(name, value):
         return [f"{name}={value}"]

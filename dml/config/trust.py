@@ -18,6 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from dml.config.options import is_below
 from dml.config.own_code import find_file
 from dml.core.errors import ConfigError
 from dml.core.installation import CONFIGS
@@ -25,12 +26,12 @@ from dml.core.secrets import MASK
 
 TARGET = "_target_"
 OPEN = (
-    *("dml.losses", "dml.methods", "dml.models"),
-    *("torch.optim", "torch.optim.lr_scheduler", "torchvision.transforms.v2"),
-    *("pytorch_metric_learning.losses", "pytorch_metric_learning.miners"),
-    *("pytorch_metric_learning.distances", "pytorch_metric_learning.reducers"),
-    *("pytorch_metric_learning.regularizers", "pytorch_metric_learning.samplers"),
-)
+    "dml.losses", "dml.methods", "dml.models",
+    "torch.optim", "torch.optim.lr_scheduler", "torchvision.transforms.v2",
+    "pytorch_metric_learning.losses", "pytorch_metric_learning.miners",
+    "pytorch_metric_learning.distances", "pytorch_metric_learning.reducers",
+    "pytorch_metric_learning.regularizers", "pytorch_metric_learning.samplers",
+)  # fmt: skip
 NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*(:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*)?", re.ASCII)
 # Values by which timm, or a network of ours, fetches what another file or server holds.
 FETCHED = re.compile(
@@ -78,17 +79,17 @@ def check_content(
         ConfigError: what is never allowed in a file, or a name that needs `trust`.
     """
     for option, key, value in _walk(content):
-        if problem := _find_forbidden(key, value):
+        problem = _find_forbidden(key, value)
+        if problem:
             raise ConfigError([f"{source}: {option}: {problem}"])
     if trust:
         return
-    outside = [one for one in find_named(content) if not is_allowed(one.target)]
+    outside = [named for named in find_named(content) if not is_allowed(named.target)]
     if outside:
         raise ConfigError([_describe(outside, source)])
     for option, reason in _find_fetched(content, trains):
-        if option in typed:
-            continue
-        raise ConfigError([f"{source}: {option}: {reason}; {ALLOW}"])
+        if option not in typed:
+            raise ConfigError([f"{source}: {option}: {reason}; {ALLOW}"])
 
 
 def is_allowed(target: str) -> bool:
@@ -103,18 +104,19 @@ def find_named(content: Any) -> Iterator[Named]:
     """Yields every name of a class or function in nested nodes, those of a search space too."""
     for option, key, value in _walk(content):
         if key == TARGET:
-            yield from (Named(option, text) for text in _texts(value))
+            for text in _texts(value):
+                yield Named(option, text)
 
 
 @cache
 def shipped_targets() -> frozenset[str]:
     """The classes and functions that the configs of this package name."""
-    found = set()
+    targets: set[str] = set()
     for path in CONFIGS.rglob("*.yaml"):
         for line in path.read_text(encoding="utf-8").splitlines():
             code = line.partition("#")[0]
-            found.update(re.findall(rf"\b{TARGET}:\s*([\w.]+)\s*(?=$|[,}}])", code))
-    return frozenset(found)
+            targets.update(re.findall(rf"\b{TARGET}:\s*([\w.]+)\s*(?=$|[,}}])", code))
+    return frozenset(targets)
 
 
 @cache
@@ -125,12 +127,12 @@ def _is_open_class(target: str) -> bool:
     `dml.models.weights.Path` nor a function or a method passes.
     """
     module, _, name = target.rpartition(".")
-    package = next((one for one in OPEN if f"{module}.".startswith(f"{one}.")), None)
-    is_private = any(part.startswith("_") for part in target.split("."))
-    if package is None or is_private or ":" in target or not _is_module(module):
+    packages = [package for package in OPEN if is_below(module, [package])]
+    is_private = "._" in f".{target}"
+    if not packages or is_private or ":" in target or not _is_module(module):
         return False
     value = vars(import_module(module)).get(name)
-    if not inspect.isclass(value) or not f"{value.__module__}.".startswith(f"{package}."):
+    if not inspect.isclass(value) or not is_below(value.__module__, packages):
         return False
     return vars(sys.modules[value.__module__]).get(value.__qualname__) is value
 
@@ -166,12 +168,17 @@ def _find_forbidden(key: str, value: Any) -> str:
     """Returns what is never allowed in a file; empty if there is nothing."""
     if "${" in key or (isinstance(value, str) and "${" in value):
         return "holds ${, which a stored config never does"
-    if key.startswith("_") and key != TARGET:
-        return f"{key} is not read from a file; leave it out"
     if OF_HYDRA.fullmatch(key):
         return "options of Hydra are not read from a file; leave it out"
-    if key != TARGET:
-        return ""
+    if key == TARGET:
+        return _find_forbidden_target(value)
+    if key.startswith("_"):
+        return f"{key} is not read from a file; leave it out"
+    return ""
+
+
+def _find_forbidden_target(value: Any) -> str:
+    """Returns why a `_target_` is never allowed in a file; empty for others."""
     for text in _texts(value):
         if not NAME.fullmatch(text):
             return f"'{text}' is not the dotted name of a class or function"
@@ -183,29 +190,29 @@ def _find_forbidden(key: str, value: Any) -> str:
 def _texts(value: Any) -> Iterator[str]:
     """Yields the texts of a `_target_`: one, or all choices of a search over classes."""
     if isinstance(value, dict):
-        value = [*value.values()]
-    if isinstance(value, list):
+        yield from _texts(list(value.values()))
+    elif isinstance(value, list):
         for item in value:
             yield from _texts(item)
+    elif isinstance(value, str):
+        yield value
     else:
-        yield value if isinstance(value, str) else f"{value!r}, which is no text"
+        yield f"{value!r}, which is no text"
 
 
 def _describe(outside: list[Named], source: Path) -> str:
     """Returns the refusal, with the file or package that the first name would import."""
-    first = outside[0]
-    others = {one.target for one in outside[1:]} - {first.target}
+    option, target = outside[0]
+    others = {named.target for named in outside} - {target}
     more = f" (and {len(others)} more)" if others else ""
-    return (
-        f"{source}: {first.option}: {first.target}{more} would run code of "
-        f"{find_file(first.target)}; {ALLOW}"
-    )
+    code = find_file(target)
+    return f"{source}: {option}: {target}{more} would run code of {code}; {ALLOW}"
 
 
 def _find_fetched(content: dict[str, Any], trains: bool) -> Iterator[tuple[str, str]]:
     """Yields the options by which something would be fetched, with the reason."""
+    unused = NOT_OPENED if trains else NOT_OPENED + OF_TRAINING
     for name, node in content.items():
-        unused = NOT_OPENED if trains else NOT_OPENED + OF_TRAINING
         if name in unused:
             continue
         for option, _, value in _walk({name: node}):
@@ -213,16 +220,25 @@ def _find_fetched(content: dict[str, Any], trains: bool) -> Iterator[tuple[str, 
                 continue
             if trains and MASK in str(value):  # a secret that was not stored, and is asked for
                 continue
-            if isinstance(value, str) and FETCHED.match(IGNORED.sub("", value)):
-                yield option, f"'{value}' would be fetched from elsewhere"
-            if option != "backbone" and _downloads(value):
-                yield option, "the weights of this network would be downloaded"
-            if option.startswith(SETTINGS) and isinstance(value, str):
-                yield option, "a setting of a tracker may name a server or a program"
+            for reason in _find_reasons(option, value):
+                yield option, reason
+
+
+def _find_reasons(option: str, value: Any) -> Iterator[str]:
+    """Yields the reasons why the value of an option would be fetched, or reach a server."""
+    is_text = isinstance(value, str)
+    if is_text and FETCHED.match(IGNORED.sub("", value)):
+        yield f"'{value}' would be fetched from elsewhere"
+    if option != "backbone" and _downloads(value):
+        yield "the weights of this network would be downloaded"
+    if is_text and option.startswith(SETTINGS):
+        yield "a setting of a tracker may name a server or a program"
 
 
 def _downloads(node: Any) -> bool:
     """Returns whether a network of ours that is not the run's backbone downloads its weights."""
-    target = str(node.get(TARGET)) if isinstance(node, dict) else ""
+    if not isinstance(node, dict):
+        return False
+    target = str(node.get(TARGET))
     is_ours = target.startswith("dml.models.") and target.endswith(WITH_WEIGHTS)
     return is_ours and node.get("weights", "imagenet") not in (None, "none")

@@ -6,7 +6,7 @@ import time
 import pytest
 import yaml
 
-from dml.config.plain_yaml import MOST_BYTES, read_plain_yaml
+from dml.config.plain_yaml import MAX_BYTES, read_plain_yaml
 from dml.runs.folder.stored_run import State, read_run
 
 TAGGED = ["int", "float", "bool", "timestamp", "binary", "null", "set", "omap", "merge", "value"]
@@ -37,7 +37,7 @@ def test_a_wrong_value_of_a_tag_is_one_line(tmp_path, tag, value):
         assert len(message.splitlines()) == 1
 
 
-LONG = MOST_BYTES - 100
+LONG = MAX_BYTES - 100
 BOMBS = {
     "base 60": "1" + ":1" * (LONG // 2),
     "base 60, a float": "1" + ":1" * (LONG // 2) + ".5",

@@ -52,7 +52,7 @@ def test_missing_argument():
     node = {"_target_": f"{__name__}.Parent"}
     (problem,) = find_argument_problems(node, "loss")
     assert problem == "loss.must: missing; add +loss.must=<value>"
-    assert not [*find_argument_problems(node, "loss", given=["must"])]
+    assert not [*find_argument_problems(node, "loss", supplied=["must"])]
 
 
 @pytest.mark.parametrize(
