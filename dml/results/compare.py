@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from dml.core.statistics import Estimate, holm, welch
-from dml.results.frame import describe_differences, join_some
+from dml.results.frame import Runs, describe_differences, join_some
 from dml.results.published import PublishedResult, ResultKey, published_significance
 from dml.runs.folder.stored_run import Summary
 
@@ -63,7 +63,7 @@ class Caveat:
 
 
 def list_caveats(
-    rows: pd.DataFrame,
+    runs: Runs,
     options: Mapping[str, Any],
     planned: Mapping[str, Any] | None,
     source: str | None,
@@ -71,19 +71,18 @@ def list_caveats(
     """Returns the caveats of runs of one configuration.
 
     Args:
-        rows: of the runs.
+        runs: of one configuration.
         options: of the runs.
         planned: options of the experiment's cell that they belong to; None without a cell.
         source: the paper of the experiment; without one nothing is compared with stand-in data.
     """
     caveats = []
-    is_stand_in = source is not None and rows.stand_in.iloc[0]
+    is_stand_in = source is not None and runs.table.stand_in.iloc[0]
     if is_stand_in:
         caveats.append(Caveat("S"))
     if planned is not None:
         caveats += _option_caveats(options, planned)
-    summaries = [run.summary for run in rows.drop_duplicates("folder").run]
-    caveats += _code_caveats(summaries)
+    caveats += _code_caveats([run.summary for run in runs.distinct if run.summary])
     if planned is None and source and not is_stand_in:
         caveats.append(Caveat("O", "not part of the experiment"))
     return caveats

@@ -95,7 +95,7 @@ def write_reports(
     drawn = _draw_all(reports) if figures else {}
     runs: list[StoredRun] = []
     for report in reports:
-        runs.extend(report.runs.run)
+        runs += report.runs.distinct
     tables = (write_csv(to_frame(reports).map(_show_value)), write_runs(runs))
     mark = f"{text_mark(f'report {stem}')}\n{_list_tables(tables, paths[2:])}"
     page = render_page(reports, drawn, datetime.now(), mark)
@@ -152,7 +152,7 @@ def _print_reports(reports: Sequence[Report], console: PlainConsole) -> None:
 
 def _draw_all(reports: Sequence[Report]) -> dict[str, list[Picture]]:
     """Returns id → pictures of the reports with runs."""
-    drawable = [report for report in reports if len(report.runs)]
+    drawable = [report for report in reports if not report.runs.table.empty]
     if not drawable:
         return {}
     from dml.results.figures import draw_figures  # imported late: it loads matplotlib

@@ -63,7 +63,7 @@ def test_numbers_and_verdicts(cells, tmp_path):
     assert concatenated.score("map_at_r").comparison.difference == pytest.approx(27.10 - 27.03)
     assert list(row.caveats) == []
     missing = find_row(report, "arcface")
-    assert missing.runs.empty
+    assert missing.runs.table.empty
     assert str(missing.score("map_at_r").published) == "21.46 ± 0.13"
 
 
