@@ -269,29 +269,28 @@ def _pictures_of_runs(section: Section, rows: Sequence[Row], name: str) -> Itera
 
 def _compare_scores(section: Section, metric: str, pictures: list[Picture]) -> None:
     """Draws our scores and the published ones, with their 95 % intervals, where comparable."""
-    names = []
-    ours = []
-    published = []
+    names: list[str] = []
+    ours: list[tuple[float, float]] = []  # mean, half-width
+    published: list[tuple[float, float, float]] = []  # value, lengths to both ends of its interval
     for row in reversed(section.rows):
         score = row.score(metric)
-        if not score.ours or not score.published or not score.comparison:
-            continue
-        if score.comparison.difference is not None:
+        is_compared = score.comparison is not None and score.comparison.difference is not None
+        if score.ours and score.published and is_compared:
             names.append(row.name)
-            ours.append(score.ours)
-            published.append(score.published)
+            ours.append((score.ours.mean, score.ours.ci95 or 0.0))
+            value = score.published.value
+            low, high = score.published.interval
+            published.append((value, abs(low - value), abs(high - value)))
     if not names:
         return
     title = f"{metric_name(metric)}, ours and published, with 95 % intervals: {section.title}"
     with new_picture(pictures, title) as axis:
         heights = np.arange(len(names))
-        means = [estimate.mean for estimate in ours]
-        halves = [estimate.ci95 or 0.0 for estimate in ours]
+        means, halves = np.transpose(ours)
         axis.errorbar(means, heights + 0.12, xerr=halves, fmt="o", label="ours")
-        values = np.array([result.value for result in published])
-        ends = np.transpose([result.interval for result in published])
-        xerr = np.abs(ends - values)
-        axis.errorbar(values, heights - 0.12, xerr=xerr, fmt="o", mfc="none", label="published")
+        values, below, above = np.transpose(published)
+        ends = [below, above]
+        axis.errorbar(values, heights - 0.12, xerr=ends, fmt="o", mfc="none", label="published")
         axis.set_yticks(heights, names)
         axis.set(xlabel=value_label(metric), ylim=(-0.6, len(names) - 0.4))
         axis.legend(frameon=False, fontsize=9)

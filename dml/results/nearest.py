@@ -3,17 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from operator import itemgetter
+from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from dml.core.installation import CONFIGS
 from dml.core.metric_names import metric_label
 from dml.results.frame import GROUPS, comparable, describe_differences, join_some
-from dml.results.published import VALIDATED, read_result, rows_of
+from dml.results.published import VALIDATED, PublishedResult, read_result, rows_of
 from dml.results.tables import Cell
-from dml.runs.folder.stored_run import StoredRun
+from dml.runs.folder.stored_run import StoredConfig, StoredRun, Summary
 
 METRICS = ("map_at_r", "recall_at_1", "precision_at_1")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A published result of a run's data and method.
+
+    Attributes:
+        metric: its metric.
+        preference: position of the metric, of which the one that selects the epoch is first.
+        result: the number.
+        differences: in what the two differ: name → the published value and the run's, in words.
+    """
+
+    metric: str
+    preference: int
+    result: PublishedResult
+    differences: dict[str, str]
+
+    @property
+    def rank(self) -> tuple:
+        """Order of candidates, the nearest first."""
+        return len(self.differences), self.preference, self.result.preference, self.result.line
 
 
 def find_nearest(run: StoredRun, evaluation: str = "", repeats: int = 0) -> Cell | None:
@@ -30,42 +53,48 @@ def find_nearest(run: StoredRun, evaluation: str = "", repeats: int = 0) -> Cell
         data.
     """
     summary, config = run.summary, run.config
-    if summary is None or config is None or summary.stand_in:
+    if summary is None or config is None:
         return None
-    if run.content["data"].get("identified_by") != "name":  # images of the user
+    has_images_of_user = run.content["data"].get("identified_by") != "name"
+    if summary.stand_in or has_images_of_user:
         return None
+    candidates = _candidates(summary, config, evaluation or summary.evaluation)
+    if not candidates:
+        return None
+    nearest = min(candidates, key=attrgetter("rank"))
+    repeats = repeats or len({job.repeat for job in summary.jobs})
+    further = _further_differences(run, nearest.result, repeats)
+    return _show(nearest.metric, nearest.result, nearest.differences | further)
+
+
+def _candidates(summary: Summary, config: StoredConfig, evaluation: str) -> list[Candidate]:
+    """Returns the published results of a run's data and method."""
     ours = {
         "protocol": summary.protocol,
-        "evaluation": evaluation or summary.evaluation,
+        "evaluation": evaluation,
         "backbone": config.backbone,
         "dim": str(summary.embedding_size),
         "setting": "",
     }
     candidates = []
-    metrics = list(dict.fromkeys((config.select_metric, *METRICS)))
-    for metric in metrics:
+    metrics = dict.fromkeys((config.select_metric, *METRICS))
+    for preference, metric in enumerate(metrics):
         for row in rows_of("dataset", config.data, metric):
             if row["method"] == summary.result_id:
-                result = read_result(row)
                 differences = _differences(row, ours, config.selected_on)
-                rank = (len(differences), metrics.index(metric), result.preference, result.line)
-                candidates.append((rank, metric, result, differences))
-    if not candidates:
-        return None
-    _, metric, result, differences = min(candidates, key=itemgetter(0))
-    repeats = repeats or len({job.repeat for job in summary.jobs})
-    if result.runs not in (None, repeats):
-        differences["repeats"] = f"{result.runs} repeats instead of {repeats}"
-    options = _other_options(run)
-    if options:
-        differences["options"] = join_some(options)
+                candidates.append(Candidate(metric, preference, read_result(row), differences))
+    return candidates
+
+
+def _show(metric: str, result: PublishedResult, differences: Mapping[str, str]) -> Cell:
+    """Returns the cell of a result: what differs in its text, the values in its hint."""
     label = metric_label(metric)
     text = f"{label} {result.text}"
-    others = "in the same setting"
+    values = "in the same setting"
     if differences:
         text += f" ({', '.join(differences)})"
-        others = f"with {'; '.join(differences.values())}"
-    return Cell(text, "published", f"{label} {result} ({result.place}), {others}")
+        values = f"with {'; '.join(differences.values())}"
+    return Cell(text, "published", f"{label} {result} ({result.origin_in_words}), {values}")
 
 
 def _differences(
@@ -82,8 +111,19 @@ def _differences(
     return differences
 
 
-def _other_options(run: StoredRun) -> list[str]:
-    """Returns the options in which a run differs from the files that it chose."""
+def _further_differences(run: StoredRun, result: PublishedResult, repeats: int) -> dict[str, str]:
+    """Returns the differences in repeats and options, which do not count in the choice."""
+    differences = {}
+    if result.runs not in (None, repeats):
+        differences["repeats"] = f"{result.runs} repeats instead of {repeats}"
+    options = _changed_options(run)
+    if options:
+        differences["options"] = join_some(options)
+    return differences
+
+
+def _changed_options(run: StoredRun) -> list[str]:
+    """Returns the options in which a run differs from the config files that it chose."""
     from dml.results.catalog import identity_of  # late: most runs have no published number
 
     names: dict[str, Any] = {}

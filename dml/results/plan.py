@@ -46,27 +46,33 @@ def estimate_hours(cell: Cell) -> float | None:
 def estimate_training_hours(cfg: Any) -> float | None:
     """Returns the hours of one training; None if they are unknown."""
     protocol, data = cfg.protocol, cfg.data
-    on_cpu = cfg.device == "cpu"
     share = SPLITS[protocol.splits].training_share
-    speed = NETWORKS.get(cfg.backbone.name, UNKNOWN)[on_cpu]
+    speed = _training_speed(cfg)
     images = _train_images(data.reader["_target_"])
     steps = protocol.steps_per_epoch
     if steps is None and images is not None:
         steps = images * share // data.batch_size
     if speed is None or steps is None:
         return None
-    if not on_cpu and cfg.precision == "fp32" and cfg.speed == "exact":
-        speed *= FLOAT32_SPEED
     every = protocol.evaluate_every  # in epochs
     if protocol.evaluate_unit == "steps":
         every /= steps
     epochs = _assumed_epochs(protocol, every)
     work = epochs * steps * data.batch_size * _passes(cfg.method)
-    if images is not None and not on_cpu:
+    if images is not None and cfg.device != "cpu":
         # Published splits have about as many test images as training images.
-        validation = images * (1 - share if share < 1 else 1)
-        work += epochs / every * validation * EVALUATION_COST
+        evaluated = images * (1 - share) if share < 1 else images
+        work += epochs / every * evaluated * EVALUATION_COST
     return work / speed / 3600
+
+
+def _training_speed(cfg: Any) -> float | None:
+    """Returns the images per second in training on the device; None if they are unknown."""
+    on_gpu, on_cpu, _ = NETWORKS.get(cfg.backbone.name, UNKNOWN)
+    if cfg.device == "cpu":
+        return on_cpu
+    is_slow = cfg.precision == "fp32" and cfg.speed == "exact"
+    return on_gpu * FLOAT32_SPEED if on_gpu and is_slow else on_gpu
 
 
 def _assumed_epochs(protocol: Any, every: float) -> float:
@@ -105,7 +111,9 @@ def estimate_gigabytes(cell: Cell) -> float | None:
     """Returns the disk space of the models that a finished run keeps; None if it is unknown."""
     millions = NETWORKS.get(cell.options.backbone.name, UNKNOWN)[2]
     models = cell.options.protocol.repeats * SPLITS[cell.options.protocol.splits].folds
-    return None if millions is None else 4e-3 * millions * models * (cell.trainings > 0)
+    if millions is None:
+        return None
+    return 4e-3 * millions * models if cell.trainings else 0.0
 
 
 def plan_frame(
