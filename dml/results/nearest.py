@@ -124,7 +124,7 @@ def _further_differences(run: StoredRun, result: PublishedResult, repeats: int) 
 
 def _changed_options(run: StoredRun) -> list[str]:
     """Returns the options in which a run differs from the config files that it chose."""
-    from dml.results.catalog import identity_of  # late: most runs have no published number
+    from dml.config.compositions import identity_of  # late: most runs have no published number
 
     names: dict[str, Any] = {}
     if run.config:

@@ -50,7 +50,7 @@ def test_csv_has_every_number(report):
 
 def test_numbers_and_verdicts(cells, tmp_path):
     some = cells("mfcwms", "arcface")
-    write_run(tmp_path, some[0].config, spread_over_folds(TEN), [v + 0.05 for v in TEN])
+    write_run(tmp_path, some[0].options, spread_over_folds(TEN), [v + 0.05 for v in TEN])
     report = build(some, tmp_path)
     assert (len(report.cells), report.status) == (2, "1 of 2 cells run")
     assert report.missing == [some[1]]
