@@ -251,11 +251,11 @@ def _mean_or_zero(estimate: Estimate | None) -> float:
 
 
 def _first_of_methods(rows: Sequence[Row]) -> list[Row]:
-    """Returns the first row of each method, in the order of their last rows."""
+    """Returns the first row of each method, in their order."""
     first: dict[str, Row] = {}
-    for row in reversed(rows):
-        first[row.method] = row
-    return list(reversed(first.values()))
+    for row in rows:
+        first.setdefault(row.method, row)
+    return list(first.values())
 
 
 def _pictures_of_runs(section: Section, rows: Sequence[Row], name: str) -> Iterator[Picture]:
