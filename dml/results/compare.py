@@ -74,7 +74,7 @@ def list_caveats(
         runs: of one configuration.
         options: of the runs.
         planned: options of the experiment's cell that they belong to; None without a cell.
-        source: the paper of the experiment; without one nothing is compared with stand-in data.
+        source: the paper of the experiment; None for runs of no paper, which may be on any data.
     """
     caveats = []
     is_stand_in = source is not None and runs.table.stand_in.iloc[0]
@@ -114,14 +114,14 @@ def _code_caveats(summaries: Sequence[Summary]) -> Iterator[Caveat]:
 
 
 def result_caveats(repeats: int, published: PublishedResult | None) -> Iterator[Caveat]:
-    """Yields caveats of a published result beside `repeats` of ours."""
+    """Yields the caveats of a comparison of a published result with `repeats` of ours."""
     if published is None:
         return
     if published.runs and 0 < repeats < published.runs:
         yield Caveat("R", f"{repeats} instead of {published.runs}")
     if published.origin != "own":
-        who = {"quoted": "is quoted", "unclear": "may not be the authors' own run"}
-        yield Caveat("N", f"the published result {who[published.origin]}")
+        notes = {"quoted": "is quoted", "unclear": "may not be the authors' own run"}
+        yield Caveat("N", f"the published result {notes[published.origin]}")
 
 
 def is_comparable(caveats: Sequence[Caveat]) -> bool:
@@ -154,7 +154,7 @@ def compare(
     Args:
         ours: in the unit of the paper (percent for scores).
         published: the result.
-        caveats: of the row; one that blocks leaves the two uncompared.
+        caveats: of the row; with any of `BLOCKING` the two are not compared.
         metric: times are not compared, since they depend on the device.
     """
     if metric in TIMES or not is_comparable(caveats):
@@ -175,7 +175,7 @@ def compare(
 def pair_tests(
     samples: Sequence[tuple[ResultKey, Estimate]], metric: str, source: str | None
 ) -> pd.DataFrame:
-    """Returns Welch's tests of all pairs of samples, in both directions.
+    """Returns Welch's test of every pair of samples, once for each of the two.
 
     Args:
         samples: the configuration of each row, and its estimate.

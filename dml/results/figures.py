@@ -3,9 +3,9 @@
 Kinds drawn from numbers: `learning_curves` (scores against epochs; `learning_curves:<column>` of
 `history.csv`), `runtime` (scores against minutes of training), `hyperparameter_curves` (scores
 against each varied option), `heat_map` (scores over two varied options) and
-`relative_improvement` (separated scores above the lowest one of their data). Every other kind is a
-picture that runs have drawn: `figures/<kind>.png` of their folders (neighbors, embedding_map,
-stages, stage_maps, search_history, …).
+`relative_improvement` (how far scores are above the lowest of their section, in percent). Any other
+kind is a picture that runs have drawn, `figures/<kind>.png` in their folders (neighbors,
+embedding_map, stages, stage_maps, search_history, …).
 
 Curves have bands over repeats. Pictures that are drawn here are SVG without a background; the page
 inverts them where it is dark.
@@ -114,8 +114,8 @@ def write_curves(
 def average_curve(runs: Sequence[StoredRun], column: str, timed: bool = False) -> pd.DataFrame:
     """Returns `mean` and `half` (half-width of its band) over repeats, by epoch or minutes.
 
-    The curve of a repeat is the mean over its folds. It ends where the shortest fold ends, and the
-    result where the shortest repeat ends. Minutes follow from the mean speed of each model.
+    The curve of a repeat is the mean over its folds. All curves end where the shortest one ends.
+    Minutes follow from the mean speed of each model.
     """
     histories = []
     for number, run in enumerate(runs):
@@ -157,7 +157,7 @@ def band(x: Sequence[float], estimates: Sequence[Estimate]) -> pd.DataFrame:
 
 
 def plot_curves(axis: Axes, curves: Mapping[str, pd.DataFrame], x_label: str, metric: str) -> None:
-    """Draws lines with their bands; scores stay within 0 and 100, which a wide band would leave.
+    """Draws lines with their bands; the axis of a score ends at 0 and 100 also for wider bands.
 
     Args:
         axis: to draw into.
@@ -201,9 +201,9 @@ def _scale_option(axis: Axes, curves: Mapping[str, pd.DataFrame]) -> None:
 
 
 def draw_figures(report: Report) -> list[Picture]:
-    """Returns the pictures of a report: first ours and the published scores, then its kinds.
+    """Returns the pictures of a report: the comparison with the paper, then its kinds of figures.
 
-    There are none for what has not been run. One that cannot be drawn is left out with a note.
+    Rows that have not been run are not drawn. A figure that fails is left out, and a note says so.
     """
     pictures: list[Picture] = []
     metric = main_metric(report.about)
@@ -216,7 +216,7 @@ def draw_figures(report: Report) -> list[Picture]:
 
 
 def _draw_kind(report: Report, kind: str, pictures: list[Picture]) -> None:
-    """Draws one kind of figures for each part of a report."""
+    """Draws one kind of figures, for each section of a report or each of its datasets."""
     name, _, column = kind.partition(":")
     metric = column or main_metric(report.about)
     if name in ("hyperparameter_curves", "heat_map"):
@@ -239,8 +239,11 @@ def _draw_kind(report: Report, kind: str, pictures: list[Picture]) -> None:
 
 
 def _drawn_rows(report: Report, section: Section, metric: str) -> list[Row]:
-    """Returns the rows of single models that have been run; of no experiment, the best first."""
-    rows = [row for row in section.rows if row.stored and row.key.evaluation != "concatenated"]
+    """Returns the rows of single models that have been run; in reports of no paper, best first."""
+    rows = []
+    for row in section.rows:
+        if row.stored and row.key.evaluation != "concatenated":
+            rows.append(row)
     if report.about.source is None:
         rows.sort(key=lambda row: -_mean_or_zero(row.score(metric).ours))
     return rows
@@ -302,8 +305,8 @@ def _learning_curves(
 ) -> None:
     """Draws the scores that selected the epoch, or a column of `history.csv`.
 
-    They are drawn against epochs, or against minutes of training if `timed`; of many rows, the
-    first ones.
+    The x axis has epochs, or minutes of training if `timed`. Rows after the first `CURVES` are left
+    out.
     """
     config: Any = rows[0].stored[0].config
     metric = column or config.select_metric
@@ -349,10 +352,13 @@ def _relative_improvement(
 
 
 def _points(report: Report, metric: str) -> pd.DataFrame:
-    """Returns the swept numeric options of rows, data and evaluation, method and estimate.
+    """Returns the rows of a report as points: the values of the options that the cells vary.
 
-    Swept are the options (not groups of options) that the cells vary. Of several rows with the same
-    values, the first one that follows the experiment counts.
+    Of several rows with the same values, the first that follows the experiment counts.
+
+    Returns:
+        A column per option, with NaN for values that are not numbers; `on` (data and evaluation),
+        `method`, and `ours`, the estimate of the metric.
     """
     swept = _swept_options(report)
     numbers = []
@@ -372,17 +378,22 @@ def _points(report: Report, metric: str) -> pd.DataFrame:
 
 
 def _swept_options(report: Report) -> list[str]:
-    """Returns the options (not groups of options) of which the cells have several values."""
+    """Returns the options that the cells vary; groups such as `loss` do not count."""
     values: dict[str, set[str]] = {}
     for cell in report.cells:
         for word in cell.overrides:
             name, _, value = word.lstrip("+").partition("=")
             values.setdefault(name, set()).add(value)
-    return [name for name in values if "." in name and len(values[name]) > 1]
+    swept = []
+    for name, texts in values.items():
+        is_group = "." not in name
+        if len(texts) > 1 and not is_group:
+            swept.append(name)
+    return swept
 
 
 def _varied_options(points: pd.DataFrame) -> list[str]:
-    """Returns the options that vary within a method; of two that vary together, the first."""
+    """Returns the options that vary within a method; of options that vary together, the first."""
     options = points.columns.drop(["on", "method", "ours"])
     counts = points.groupby("method")[list(options)].nunique().max()
     ranks = points[options[counts > 1]].rank(method="dense").fillna(0)
@@ -394,7 +405,7 @@ def _hyperparameter_curves(
 ) -> None:
     """Draws one picture per varied option, a line per method and value of the other options.
 
-    Lines with a single point are omitted if the method has longer lines, since such runs belong to
+    A line with a single point is left out if the method has longer lines, since its run belongs to
     the curves of other options. A method without the option is a horizontal line.
     """
     names = _varied_options(points)
@@ -411,17 +422,23 @@ def _hyperparameter_curves(
 
 
 def _option_curves(points: pd.DataFrame, name: str, lines: pd.Series) -> dict[str, pd.DataFrame]:
-    """Returns line → curve against an option, from the line that each point belongs to."""
+    """Returns the curve of each line against an option.
+
+    Args:
+        points: of one picture.
+        name: the option.
+        lines: name of the line that each point belongs to.
+    """
     counts = points.groupby(lines)[name].nunique()
     longest = counts[lines].groupby(points.method.values).max()
     curves = {}
-    for line, of_line in points.groupby(lines, sort=False):
-        known = of_line.dropna(subset=name).sort_values(name)
-        if known.empty:
+    for line, on_line in points.groupby(lines, sort=False):
+        with_value = on_line.dropna(subset=name).sort_values(name)
+        if with_value.empty:
             ends = [points[name].min(), points[name].max()]
-            curves[str(line)] = band(ends, [of_line.ours.iloc[0]] * 2)
-        elif counts[line] >= min(longest[of_line.method.iloc[0]], 2):
-            curves[str(line)] = band(known[name], list(known.ours))
+            curves[str(line)] = band(ends, [on_line.ours.iloc[0]] * 2)
+        elif counts[line] >= min(longest[on_line.method.iloc[0]], 2):
+            curves[str(line)] = band(with_value[name], list(with_value.ours))
     return curves
 
 

@@ -46,7 +46,7 @@ COLUMNS = OF_FOLDER + NAMES + OF_CONFIG + OF_TRAINING + OF_RESULT
 INTEGERS = ("seed", "epochs", "repeat", "dim")
 # Options in which runs of one configuration may differ: repetition, and what was measured.
 REPEATED = ("seed.", "protocol.repeats.", "evaluation.")
-# Options that follow from the names, in columns of their own.
+# Ends of options that follow from the choices in `GROUPS`, which have columns.
 NAMED = (".name", "._target_", ".result_id")
 # Options whose values depend on loss and method by default.
 OF_LOSS = (
@@ -229,7 +229,7 @@ def _numbers(result: Result, select_metric: str) -> dict[str, float]:
 
 
 def _percent(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Returns scores in percent and other measures as they are, without names of `COLUMNS`."""
+    """Returns scores in percent and other measures as they are; names in `COLUMNS` are left out."""
     numbers = {}
     for name, value in metrics.items():
         if name not in COLUMNS:
@@ -322,7 +322,7 @@ def short_names(names: Sequence[str]) -> dict[str, str]:
 
 
 def join_some(texts: Sequence[str], limit: int = 4) -> str:
-    """Returns texts joined by commas; of many, the first ones and the number of the others."""
+    """Returns texts joined by commas: the first `limit`, and the number of the others."""
     joined = ", ".join(texts[:limit])
     if len(texts) > limit:
         joined += f" and {len(texts) - limit} more"
@@ -332,9 +332,10 @@ def join_some(texts: Sequence[str], limit: int = 4) -> str:
 def varied_options(runs: Runs) -> list[str]:
     """Returns the dotted names of the options in which runs differ, first those of many runs.
 
-    Each dataset, network, protocol, loss and method has options that others lack: an option counts
-    only if it differs between runs for which these names are equal. Of options with equal values in
-    all runs, such as two paths of one dataset, the first counts.
+    Each dataset, network, protocol, loss and method has options that others lack. So options of
+    losses and methods are compared between runs with the same names in `GROUPS`, and all others
+    between runs with the same data, protocol and network. Of options with equal values in all runs,
+    such as two paths of a dataset, the first counts.
     """
     is_known = runs.table.data.notna()
     known = runs.select(runs.table[is_known].drop_duplicates("configuration"))
@@ -396,7 +397,7 @@ def common_names(runs: Runs) -> str:
 
 
 def write_runs(runs: Iterable[StoredRun]) -> str:
-    """Returns the finished ones of some runs as CSV, a line each."""
+    """Returns the runs that are finished as CSV, a line each."""
     by_folder = {run.folder: run for run in runs}
     lines = []
     for run in by_folder.values():
@@ -414,7 +415,7 @@ def read_runs(path: Path) -> list[StoredRun]:
     """Returns the runs of a CSV file; a config is data, whose `${…}` are never resolved.
 
     Raises:
-        UserError: the file is not one of `write_runs`.
+        UserError: `write_runs` has not written the file.
     """
     runs = []
     try:

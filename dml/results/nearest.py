@@ -44,13 +44,12 @@ def find_nearest(run: StoredRun, evaluation: str = "", repeats: int = 0) -> Cell
 
     Args:
         run: a run.
-        evaluation: of several models, `separated` or `concatenated`; empty for the run's own.
-        repeats: of all runs of its configuration; 0 for those of the run.
+        evaluation: `single`, `separated` or `concatenated`; by default as the summary has it.
+        repeats: of all runs of its configuration; by default those of the run.
 
     Returns:
-        The number with the names of what differs, as a cell of a table whose hint has the values;
-        None for an unfinished run or a stand-in, or if no paper prints one of this method on these
-        data.
+        A cell with the number and the names of what differs, whose hint has the values; None for an
+        unfinished run, stand-in data, or if no paper prints a number of this method on these data.
     """
     summary, config = run.summary, run.config
     if summary is None or config is None:
@@ -100,7 +99,7 @@ def _show(metric: str, result: PublishedResult, differences: Mapping[str, str]) 
 def _differences(
     row: Mapping[str, str], ours: Mapping[str, str], selected_on: str
 ) -> dict[str, str]:
-    """Returns the columns in which a published result differs; an empty one may be anything."""
+    """Returns the columns in which a published result differs; an empty column never does."""
     differences = {}
     for name, value in ours.items():
         if row[name] not in ("", value):

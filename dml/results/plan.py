@@ -76,7 +76,7 @@ def _training_speed(cfg: Any) -> float | None:
 
 
 def _assumed_epochs(protocol: Any, every: float) -> float:
-    """Returns the epochs of a training that is evaluated every so many, and may stop early."""
+    """Returns the epochs of a training that may stop early; `every`: epochs between evaluations."""
     patience = protocol.stopping.patience
     if patience is None:
         return protocol.epochs

@@ -50,7 +50,7 @@ NO_RUNS = make_runs(())
 
 @dataclass(frozen=True)
 class Score:
-    """A metric of a row: our estimate, the published result and their comparison; None: none."""
+    """A metric of a row: our estimate, the published result, their comparison; None if absent."""
 
     ours: Estimate | None = None
     published: PublishedResult | None = None
@@ -68,7 +68,7 @@ class Row:
         key: what it was, or would be, measured on.
         options: that make its configuration.
         method: its name in tables and figures.
-        cell: cell of the experiment; None for runs that belong to none.
+        cell: cell of the experiment that its runs belong to; None without a cell.
         position: of the cell in the experiment; infinite without a cell.
         runs: a table row per run and repeat; none if it has not been run.
         caveats: see `dml.results.compare`.
@@ -151,11 +151,11 @@ class Report:
     """Runs, tables and tests of an experiment.
 
     Attributes:
-        about: its description; one without a source is of a folder of other runs.
+        about: its description; `source` is None for a folder of runs of no paper.
         cells: its runs as planned; none for runs of no experiment.
         runs: its runs in any state, local and contributed.
         sections: its rows.
-        missing: cells without a run that follows the experiment.
+        missing: cells without a comparable run.
         command: command that runs all of it.
     """
 
@@ -181,7 +181,7 @@ class Report:
 
     @property
     def problems(self) -> list[str]:
-        """A line for every folder that is left out, and one on the runs without a summary."""
+        """A line for every folder that is left out, and a line that counts unfinished runs."""
         table = self.runs.table
         damaged = table.query("state == 'damaged'")
         lines = [f"left out: {run.folder}: {run.problem}" for run in damaged.itertuples()]
@@ -293,7 +293,7 @@ def _plan_rows(cells: Sequence[Cell]) -> list[Row]:
 def _measured_row(
     runs: Runs, evaluation: str, planned: Sequence[Row], about: ExperimentConfig
 ) -> Row:
-    """Returns the row of runs of one configuration, with the cell that differs in least options."""
+    """Returns the row of runs of one configuration, with the cell that it differs least from."""
     first = runs.table.iloc[0]
     options = comparable(runs.options[0])
     key = ResultKey(
@@ -319,7 +319,8 @@ def _measured_row(
 
 def _closest_plan(row: Row, planned: Sequence[Row]) -> Row | None:
     """Returns the planned row of the same method and data that differs in the fewest options."""
-    closest, fewest = None, math.inf
+    closest = None
+    fewest: float = math.inf
     for plan in planned:
         if plan.key.measured != row.key.measured:
             continue
@@ -340,8 +341,10 @@ def _add_labels(rows: Sequence[Row], about: ExperimentConfig) -> None:
         names = short_names(differing_options(options))
         setting = [f"{name} {value}" for name, value in parse_setting(key.setting).items()]
         for row in same:
-            texts = [f"{short} {row.option_text(name)}" for name, short in names.items()]
-            row.label = join_some(setting + texts)
+            texts = list(setting)
+            for name, short in names.items():
+                texts.append(f"{short} {row.option_text(name)}")
+            row.label = join_some(texts)
 
 
 def _add_scores(row: Row, about: ExperimentConfig) -> None:
@@ -398,7 +401,15 @@ def _build_section(
     key: ResultKey, rows: list[Row], metrics: Sequence[str], about: ExperimentConfig
 ) -> Section:
     """Returns the section of rows with one key, of which `metrics` have been measured."""
-    trained = [row for row in rows if row.options.get("method.name") != UNTRAINED] or rows
+    trained = []
+    untrained = []
+    for row in rows:
+        if row.options.get("method.name") == UNTRAINED:
+            untrained.append(row)
+        else:
+            trained.append(row)
+    if not trained:
+        trained, untrained = untrained, []
     runs = join_runs([row.runs for row in trained])
     table = runs.table
     settings = []
@@ -416,9 +427,8 @@ def _build_section(
     tests = compare.pair_tests(samples, metric, about.source)
     trained_runs = runs.select(table[table["method"] != UNTRAINED])
     baselines = _untrained_rows(trained_runs, key, about.metrics)
-    for row in rows:
-        if row not in trained:
-            baselines.append(replace(row, method="off the shelf"))
+    for row in untrained:
+        baselines.append(replace(row, method="off the shelf"))
     title = _section_title(key, table)
     return Section(title, trained, baselines, metrics, settings, tested, tests)
 
@@ -471,7 +481,9 @@ def _untrained_rows(runs: Runs, key: ResultKey, metrics: Sequence[str]) -> list[
     names = differing_options(networks)
     labels = []
     for network in networks:
-        texts = [f"{name} {format_option(network.get(name))}" for name in names]
+        texts = []
+        for name in names:
+            texts.append(f"{name} {format_option(network.get(name))}")
         labels.append(join_some(texts))
     rows = []
     for label, same in runs.table.groupby(np.array(labels, dtype=object), sort=False):
@@ -484,6 +496,8 @@ def _untrained_rows(runs: Runs, key: ResultKey, metrics: Sequence[str]) -> list[
 
 def _network_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the options that decide a network before training."""
-    return {
-        name: value for name, value in options.items() if name.startswith(("backbone.", "embed"))
-    }
+    chosen = {}
+    for name, value in options.items():
+        if name.startswith(("backbone.", "embed")):
+            chosen[name] = value
+    return chosen

@@ -74,8 +74,8 @@ def find_run(word: str, runs: Runs) -> Runs:
 def select_runs(runs: Runs, words: Sequence[str]) -> Runs:
     """Returns the runs that meet all conditions: `loss=ms,mf*` `state=finished` `epochs=60`.
 
-    A name is `state`, `id`, a group, or an option by its dotted name or its last part; one of the
-    values must match, in which `*` stands for any characters.
+    A name is `state`, `id`, a group, or an option: its dotted name or the last part of it. A run
+    meets a condition if it has any of the values, in which `*` stands for any characters.
 
     Raises:
         ConfigError: a name that no run has, or a state that does not exist.
@@ -89,13 +89,13 @@ def select_runs(runs: Runs, words: Sequence[str]) -> Runs:
         values = wanted.split(",")
         if name == "state":
             _check_states(values)
-        is_chosen = [_has_value(some, values) for some in texts]
+        is_chosen = [_has_value(texts_of_run, values) for texts_of_run in texts]
         runs = runs.select(runs.table.loc[is_chosen])
     return runs
 
 
 def _option_texts(runs: Runs, name: str) -> list[list[str]]:
-    """Returns the values of a name per run; of a last part there may be several or none."""
+    """Returns the values of a name per run: none, or several options with this last part."""
     if name in ("state", "id", *NAMES):
         return [[str(value)] for value in runs.table[name]]
     texts: list[list[str]] = []
@@ -108,7 +108,7 @@ def _option_texts(runs: Runs, name: str) -> list[list[str]]:
 
 
 def _suggest_option(runs: Runs, name: str) -> str:
-    """Returns the end of a message: the option that was probably meant."""
+    """Returns the end of a message about a name that no run has."""
     names = set(NAMES)
     for options in runs.options:
         for option in options:
@@ -130,11 +130,11 @@ def _check_states(values: Iterable[str]) -> None:
             raise ConfigError([f"state: '{value}' does not exist{hint}"])
 
 
-def _is_equal(have: str, want: str) -> bool:
+def _is_equal(text: str, value: str) -> bool:
     try:
-        return float(have) == float(want)
+        return float(text) == float(value)
     except ValueError:
-        return fnmatchcase(have.lower(), want.lower())
+        return fnmatchcase(text.lower(), value.lower())
 
 
 def run_table(runs: Runs, width: int, order: str = "") -> list[Text]:
@@ -272,18 +272,18 @@ def best_table(groups: Sequence[Runs], width: int) -> list[Text]:
     counts = []
     ids = []
     for rows in tables:
-        of_group = list(rows.id.unique())
-        counts.append(str(len(of_group)))
-        ids.append(_first_ids(of_group))
+        different = list(rows.id.unique())
+        counts.append(str(len(different)))
+        ids.append(_first_ids(different))
     columns = [_column("rank", list(map(str, ranks)), right=True)]
     columns += _option_columns(runs)
     columns.append(_column("runs", counts, right=True))
     columns += _score_columns(first, texts)
     columns += _published_column(runs)
     columns.append(_column("ids", ids))
-    by = " or ".join([f"{selection} images" for selection in first.selected_by.unique()])
+    by = " images or ".join(first.selected_by.unique())
     spread = "± standard deviation over seeds and repeats, both values of two"
-    text = f"percent; {spread}; ranked by {by}"
+    text = f"percent; {spread}; ranked by {by} images"
     return [terminal_table(Table(common_names(runs), columns, text), width)]
 
 
@@ -319,8 +319,9 @@ def compare_runs(first: Runs, second: Runs, runs: Runs, folder: Path, width: int
     scores = _score_rows(both.table)
     rows += scores
     columns = []
-    for n, title in enumerate(("option; test, percent", *both.table.id, "difference")):
-        columns.append(Column(title, [row[n] for row in rows]))
+    titles = ("option; test, percent", *both.table.id, "difference")
+    for title, texts in zip(titles, zip(*rows, strict=True), strict=True):
+        columns.append(Column(title, texts))
     shown = [terminal_table(Table("", columns, "", len(scores)), width), Text()]
     shown.append(Text(_test_configurations(both.table.configuration, runs.table)))
     if both.table.selected_by.nunique() == 1:
@@ -358,11 +359,9 @@ def _test_configurations(configurations: Iterable[str], table: pd.DataFrame) -> 
     if first == second:
         return NO_TEST
     of_models = table[table.evaluation != "concatenated"]
-    estimates = []
-    for configuration in (first, second):
-        same = of_models[of_models.configuration == configuration]
-        estimates.append(estimate(same, "map_at_r"))
-    return _describe_test(*estimates)
+    before = of_models[of_models.configuration == first]
+    after = of_models[of_models.configuration == second]
+    return _describe_test(estimate(before, "map_at_r"), estimate(after, "map_at_r"))
 
 
 def _describe_test(first: Estimate | None, second: Estimate | None) -> str:
@@ -428,11 +427,10 @@ def summarize_sweep(folders: Iterable[Path], outputs: Path, width: int) -> list[
     Returns:
         Texts to print; of one finished run, the nearest published number.
     """
-    stored = [read_run(path) for path in dict.fromkeys(folders) if is_run(path)]
+    stored = map(read_run, filter(is_run, dict.fromkeys(folders)))
     all_runs = make_runs([run for run in stored if run.state == State.FINISHED])
     if len(all_runs.stored) < 2:
-        published = filter(None, map(find_nearest, all_runs.stored.values()))
-        return [Text(f"published   {result.hint}") for result in published]
+        return list(_published_lines(all_runs.stored.values()))
     groups = rank_runs(all_runs)
     table = one_per_run(pd.concat([group.table for group in groups]))
     runs = all_runs.select(table)
@@ -448,6 +446,14 @@ def summarize_sweep(folders: Iterable[Path], outputs: Path, width: int) -> list[
     shown += _draw_curves(runs.select(same), outputs / "sweeps" / f"{name}-{ids}" / "curves.png")
     shown.append(Text(f"run folders {outputs}/*/*/*-<id>"))
     return shown
+
+
+def _published_lines(runs: Iterable[StoredRun]) -> Iterator[Text]:
+    """Yields the published number that is nearest to each run, if there is any."""
+    for run in runs:
+        number = find_nearest(run)
+        if number is not None:
+            yield Text(f"published   {number.hint}")
 
 
 def to_json(runs: Runs) -> str:

@@ -51,7 +51,7 @@ class Column:
 
     Attributes:
         title: in the header.
-        cells: one per row.
+        cells: a text per row.
         rank: columns of the highest rank are left out first where space is short; 0: never.
         right: whether cells are aligned at the right.
         group: metric whose columns stay together: ours, published, difference.
@@ -70,7 +70,7 @@ class Column:
 
     @property
     def group_name(self) -> str:
-        """Name of its group; of a column without one its title."""
+        """Name of its group; its title if it has none."""
         return self.group or self.title
 
 
