@@ -18,7 +18,6 @@ import io
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +54,7 @@ SPREAD = "bands: 95 % intervals over repeats, of two repeats the standard deviat
 LOG_RANGE = 50  # an axis is logarithmic if its largest value is this many times the smallest
 CURVES = 16  # at most in a picture
 EPOCH, MINUTES = "epoch", "minutes of training"  # labels of an axis
+POINT_COLUMNS = ["on", "method", "mean", "half"]  # of `_points`, after those of the options
 
 
 @contextmanager
@@ -358,7 +358,7 @@ def _points(report: Report, metric: str) -> pd.DataFrame:
 
     Returns:
         A column per option, with NaN for values that are not numbers; `on` (data and evaluation),
-        `method`, and `ours`, the estimate of the metric.
+        `method`, and `mean` and `half` (half-width of the band) of the metric.
     """
     swept = _swept_options(report)
     numbers = []
@@ -369,9 +369,10 @@ def _points(report: Report, metric: str) -> pd.DataFrame:
             continue
         on = f"{row.key.data}, {row.key.evaluation}".removesuffix(", single")
         numbers.append(row.options)
-        others.append((on, row.method, ours, not is_comparable(row.caveats)))
+        is_changed = not is_comparable(row.caveats)
+        others.append((on, row.method, ours.mean, ours.spread or 0.0, is_changed))
     points = pd.DataFrame(numbers, columns=swept).apply(pd.to_numeric, errors="coerce")
-    columns = ["on", "method", "ours", "is_changed"]
+    columns = [*POINT_COLUMNS, "is_changed"]
     points[columns] = pd.DataFrame(others, columns=columns)
     points = points.sort_values("is_changed", kind="stable").drop(columns="is_changed")
     return points.drop_duplicates([*swept, "on", "method"]).sort_index()
@@ -394,7 +395,7 @@ def _swept_options(report: Report) -> list[str]:
 
 def _varied_options(points: pd.DataFrame) -> list[str]:
     """Returns the options that vary within a method; of options that vary together, the first."""
-    options = points.columns.drop(["on", "method", "ours"])
+    options = points.columns.drop(POINT_COLUMNS)
     counts = points.groupby("method")[list(options)].nunique().max()
     ranks = points[options[counts > 1]].rank(method="dense").fillna(0)
     return list(ranks.T.drop_duplicates().index)
@@ -435,10 +436,12 @@ def _option_curves(points: pd.DataFrame, name: str, lines: pd.Series) -> dict[st
     for line, on_line in points.groupby(lines, sort=False):
         with_value = on_line.dropna(subset=name).sort_values(name)
         if with_value.empty:
+            first = on_line.iloc[0]
             ends = [points[name].min(), points[name].max()]
-            curves[str(line)] = band(ends, [on_line.ours.iloc[0]] * 2)
+            level = {"mean": first["mean"], "half": first["half"]}
+            curves[str(line)] = pd.DataFrame(level, index=ends)
         elif counts[line] >= min(longest[on_line.method.iloc[0]], 2):
-            curves[str(line)] = band(with_value[name], list(with_value.ours))
+            curves[str(line)] = with_value.set_index(name)[["mean", "half"]]
     return curves
 
 
@@ -448,8 +451,7 @@ def _heat_maps(points: pd.DataFrame, metric: str, on: str, pictures: list[Pictur
         varied = _varied_options(of_method)
         if len(varied) != 2:
             continue
-        estimates = of_method.pivot(index=varied[1], columns=varied[0], values="ours")
-        table = estimates.map(attrgetter("mean"), na_action="ignore").astype(float)
+        table = of_method.pivot(index=varied[1], columns=varied[0], values="mean")
         title = f"{metric_name(metric)} of {method} on {on} over {' and '.join(varied)}"
         with new_picture(pictures, title) as axis:
             image = axis.imshow(table, origin="lower", aspect="auto", cmap="viridis")

@@ -7,6 +7,7 @@ core with `device=cpu`.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
@@ -121,9 +122,9 @@ def plan_frame(
 ) -> pd.DataFrame:
     """Returns a row per run of an experiment, finished or not.
 
-    Columns: `experiment`, `command`, `overrides`, `status` (done, started or missing), `trainings`,
-    `estimated` hours on a GPU, or on one core with `device=cpu`, and `gigabytes` on disk (NaN:
-    unknown), and `measured` hours of finished runs.
+    Columns: `experiment`, `command`, `overrides` (as typed in a shell), `status` (done, started or
+    missing), `trainings`, `estimated` hours on a GPU, or on one core with `device=cpu`, and
+    `gigabytes` on disk (NaN: unknown), and `measured` hours of finished runs.
 
     Args:
         experiment: id of the experiment.
@@ -142,7 +143,8 @@ def plan_frame(
         elif (cell.folder / "config.yaml").exists():
             status = "started"
         costs = estimate_hours(cell), estimate_gigabytes(cell), measured
-        rows.append((experiment, cell.command, cell.overrides, status, cell.trainings, *costs))
+        words = shlex.join(cell.overrides)
+        rows.append((experiment, cell.command, words, status, cell.trainings, *costs))
     numbers = ["estimated", "gigabytes", "measured"]
     columns = ["experiment", "command", "overrides", "status", "trainings", *numbers]
     return pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(numbers, float))
