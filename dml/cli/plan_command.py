@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
@@ -108,7 +109,7 @@ def _plan(options: Namespace) -> dict[str, pd.DataFrame]:
 def _print_runs(plan: pd.DataFrame) -> None:
     """Prints the command of each run, with the budget that was changed."""
     for cell in plan.itertuples():
-        reduced = [word for word in cell.overrides if _option(word) in BUDGET]
+        reduced = [word for word in shlex.split(cell.overrides) if _option(word) in BUDGET]
         note = f"  [reduced: {' '.join(reduced)}]" if reduced else ""
         print_plain(f"{cell.status:8s} {cell.trainings:4d} trainings  {cell.command}{note}")
 

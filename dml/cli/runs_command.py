@@ -15,9 +15,8 @@ from dml.core.installation import shell_command
 from dml.core.plain_text import escape_json, print_plain
 
 if TYPE_CHECKING:  # otherwise imported late: --help need not load it
-    import pandas as pd
-
     from dml.core.plain_console import PlainConsole
+    from dml.results.frame import Runs
     from dml.runs.folder.stored_run import StoredRun
 
 # Files that a run may have written before its first evaluation, and folders of trackers.
@@ -79,23 +78,23 @@ def main(words: Sequence[str]) -> int:
     action, words = split_action(options.words)
     check_words(action, words, options.json)
     rarely_collect_garbage()
-    from dml.results.frame import load_frame, one_per_run
+    from dml.results.frame import join_runs, load_runs, one_per_run
     from dml.results.run_list import find_run, select_runs
 
-    frame = load_frame(options.runs)
-    runs = one_per_run(frame)
+    all_rows = load_runs(options.runs)
+    runs = all_rows.select(one_per_run(all_rows.table))
     if action == "compare":
         pair = [find_run(word, runs) for word in words]
-        _print_comparison(pair, frame, options.runs / "comparisons")
+        _print_comparison(pair, all_rows, options.runs / "comparisons")
         return 0
     if action == "rm":
-        whole = [find_run(word, runs).run for word in words]
-        return _remove(plan_removal(whole, whole=True), options.yes)
+        named = join_runs([find_run(word, runs) for word in words])
+        return _remove(plan_removal(named.by_row, whole=True), options.yes)
     chosen = select_runs(runs, words)
     if action == "clean":
-        return _remove(plan_removal(chosen.run, whole=False), options.yes)
+        return _remove(plan_removal(chosen.by_row, whole=False), options.yes)
     if action == "best":
-        chosen, texts = _rank(chosen, frame)
+        chosen, texts = _rank(chosen, all_rows)
     else:
         texts = _list(chosen)
     if options.json:
@@ -103,7 +102,7 @@ def main(words: Sequence[str]) -> int:
     elif texts:
         _print_texts(texts)
     else:
-        print_plain(_describe_absence(len(runs), words, options.runs))
+        print_plain(_describe_absence(len(runs.table), words, options.runs))
     return 0
 
 
@@ -139,30 +138,33 @@ def check_words(action: str, words: Sequence[str], as_json: bool) -> None:
         raise ConfigError(["compare: prints tables only; leave out --json"])
 
 
-def _print_comparison(pair: Sequence[Any], frame: pd.DataFrame, folder: Path) -> None:
+def _print_comparison(pair: Sequence[Runs], all_rows: Runs, folder: Path) -> None:
     from dml.results.run_list import compare_runs
 
-    _print_texts(compare_runs(pair[0], pair[1], frame, folder, _console().width))
+    _print_texts(compare_runs(pair[0], pair[1], all_rows, folder, _console().width))
 
 
-def _rank(chosen: pd.DataFrame, frame: pd.DataFrame) -> tuple[pd.DataFrame, Iterable[Any]]:
+def _rank(chosen: Runs, all_rows: Runs) -> tuple[Runs, Iterable[Any]]:
     """Returns the chosen runs, best first, and their table."""
     from dml.results.run_list import best_table, rank_runs
 
-    groups = rank_runs(frame[frame.folder.isin(chosen.folder)])
-    folders = [folder for group in groups for folder in group.folder.unique()]
+    is_chosen = all_rows.table.folder.isin(chosen.table.folder)
+    groups = rank_runs(all_rows.select(all_rows.table[is_chosen]))
+    folders: list[str] = []
+    for group in groups:
+        folders.extend(group.table.folder.unique())
     texts = best_table(groups, _console().width) if groups else ()
-    return chosen.loc[folders], texts
+    return chosen.select(chosen.table.loc[folders]), texts
 
 
-def _list(chosen: pd.DataFrame) -> Iterable[Any]:
+def _list(chosen: Runs) -> Iterable[Any]:
     """Returns the table of the chosen runs; nothing if there are none."""
     from dml.results.run_list import run_table
 
-    return run_table(chosen, _console().width) if len(chosen) else ()
+    return () if chosen.table.empty else run_table(chosen, _console().width)
 
 
-def _print_json(chosen: pd.DataFrame) -> None:
+def _print_json(chosen: Runs) -> None:
     from dml.results.run_list import to_json
 
     print(escape_json(to_json(chosen)))

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from dml.core.statistics import Estimate, holm, welch
-from dml.results.frame import describe_differences, join_some
+from dml.results.frame import Runs, describe_differences, join_some
 from dml.results.published import PublishedResult, ResultKey, published_significance
 from dml.runs.folder.stored_run import Summary
 
@@ -63,7 +63,7 @@ class Caveat:
 
 
 def list_caveats(
-    rows: pd.DataFrame,
+    runs: Runs,
     options: Mapping[str, Any],
     planned: Mapping[str, Any] | None,
     source: str | None,
@@ -71,19 +71,18 @@ def list_caveats(
     """Returns the caveats of runs of one configuration.
 
     Args:
-        rows: of the runs.
+        runs: of one configuration.
         options: of the runs.
         planned: options of the experiment's cell that they belong to; None without a cell.
-        source: the paper of the experiment; without one nothing is compared with stand-in data.
+        source: the paper of the experiment; None for runs of no paper, which may be on any data.
     """
     caveats = []
-    is_stand_in = source is not None and rows.stand_in.iloc[0]
+    is_stand_in = source is not None and runs.table.stand_in.iloc[0]
     if is_stand_in:
         caveats.append(Caveat("S"))
     if planned is not None:
         caveats += _option_caveats(options, planned)
-    summaries = [run.summary for run in rows.drop_duplicates("folder").run]
-    caveats += _code_caveats(summaries)
+    caveats += _code_caveats([run.summary for run in runs.distinct if run.summary])
     if planned is None and source and not is_stand_in:
         caveats.append(Caveat("O", "not part of the experiment"))
     return caveats
@@ -115,14 +114,14 @@ def _code_caveats(summaries: Sequence[Summary]) -> Iterator[Caveat]:
 
 
 def result_caveats(repeats: int, published: PublishedResult | None) -> Iterator[Caveat]:
-    """Yields caveats of a published result beside `repeats` of ours."""
+    """Yields the caveats of a comparison of a published result with `repeats` of ours."""
     if published is None:
         return
     if published.runs and 0 < repeats < published.runs:
         yield Caveat("R", f"{repeats} instead of {published.runs}")
     if published.origin != "own":
-        who = {"quoted": "is quoted", "unclear": "may not be the authors' own run"}
-        yield Caveat("N", f"the published result {who[published.origin]}")
+        notes = {"quoted": "is quoted", "unclear": "may not be the authors' own run"}
+        yield Caveat("N", f"the published result {notes[published.origin]}")
 
 
 def is_comparable(caveats: Sequence[Caveat]) -> bool:
@@ -155,7 +154,7 @@ def compare(
     Args:
         ours: in the unit of the paper (percent for scores).
         published: the result.
-        caveats: of the row; one that blocks leaves the two uncompared.
+        caveats: of the row; with any of `BLOCKING` the two are not compared.
         metric: times are not compared, since they depend on the device.
     """
     if metric in TIMES or not is_comparable(caveats):
@@ -176,7 +175,7 @@ def compare(
 def pair_tests(
     samples: Sequence[tuple[ResultKey, Estimate]], metric: str, source: str | None
 ) -> pd.DataFrame:
-    """Returns Welch's tests of all pairs of samples, in both directions.
+    """Returns Welch's test of every pair of samples, once for each of the two.
 
     Args:
         samples: the configuration of each row, and its estimate.

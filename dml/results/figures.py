@@ -3,9 +3,9 @@
 Kinds drawn from numbers: `learning_curves` (scores against epochs; `learning_curves:<column>` of
 `history.csv`), `runtime` (scores against minutes of training), `hyperparameter_curves` (scores
 against each varied option), `heat_map` (scores over two varied options) and
-`relative_improvement` (separated scores above the lowest one of their data). Every other kind is a
-picture that runs have drawn: `figures/<kind>.png` of their folders (neighbors, embedding_map,
-stages, stage_maps, search_history, …).
+`relative_improvement` (how far scores are above the lowest of their section, in percent). Any other
+kind is a picture that runs have drawn, `figures/<kind>.png` in their folders (neighbors,
+embedding_map, stages, stage_maps, search_history, …).
 
 Curves have bands over repeats. Pictures that are drawn here are SVG without a background; the page
 inverts them where it is dark.
@@ -18,7 +18,6 @@ import io
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +54,7 @@ SPREAD = "bands: 95 % intervals over repeats, of two repeats the standard deviat
 LOG_RANGE = 50  # an axis is logarithmic if its largest value is this many times the smallest
 CURVES = 16  # at most in a picture
 EPOCH, MINUTES = "epoch", "minutes of training"  # labels of an axis
+POINT_COLUMNS = ["on", "method", "mean", "half"]  # of `_points`, after those of the options
 
 
 @contextmanager
@@ -114,8 +114,8 @@ def write_curves(
 def average_curve(runs: Sequence[StoredRun], column: str, timed: bool = False) -> pd.DataFrame:
     """Returns `mean` and `half` (half-width of its band) over repeats, by epoch or minutes.
 
-    The curve of a repeat is the mean over its folds. It ends where the shortest fold ends, and the
-    result where the shortest repeat ends. Minutes follow from the mean speed of each model.
+    The curve of a repeat is the mean over its folds. All curves end where the shortest one ends.
+    Minutes follow from the mean speed of each model.
     """
     histories = []
     for number, run in enumerate(runs):
@@ -157,7 +157,7 @@ def band(x: Sequence[float], estimates: Sequence[Estimate]) -> pd.DataFrame:
 
 
 def plot_curves(axis: Axes, curves: Mapping[str, pd.DataFrame], x_label: str, metric: str) -> None:
-    """Draws lines with their bands; scores stay within 0 and 100, which a wide band would leave.
+    """Draws lines with their bands; the axis of a score ends at 0 and 100 also for wider bands.
 
     Args:
         axis: to draw into.
@@ -201,9 +201,9 @@ def _scale_option(axis: Axes, curves: Mapping[str, pd.DataFrame]) -> None:
 
 
 def draw_figures(report: Report) -> list[Picture]:
-    """Returns the pictures of a report: first ours and the published scores, then its kinds.
+    """Returns the pictures of a report: the comparison with the paper, then its kinds of figures.
 
-    There are none for what has not been run. One that cannot be drawn is left out with a note.
+    Rows that have not been run are not drawn. A figure that fails is left out, and a note says so.
     """
     pictures: list[Picture] = []
     metric = main_metric(report.about)
@@ -216,7 +216,7 @@ def draw_figures(report: Report) -> list[Picture]:
 
 
 def _draw_kind(report: Report, kind: str, pictures: list[Picture]) -> None:
-    """Draws one kind of figures for each part of a report."""
+    """Draws one kind of figures, for each section of a report or each of its datasets."""
     name, _, column = kind.partition(":")
     metric = column or main_metric(report.about)
     if name in ("hyperparameter_curves", "heat_map"):
@@ -239,8 +239,11 @@ def _draw_kind(report: Report, kind: str, pictures: list[Picture]) -> None:
 
 
 def _drawn_rows(report: Report, section: Section, metric: str) -> list[Row]:
-    """Returns the rows of single models that have been run; of no experiment, the best first."""
-    rows = [row for row in section.rows if row.stored and row.key.evaluation != "concatenated"]
+    """Returns the rows of single models that have been run; in reports of no paper, best first."""
+    rows = []
+    for row in section.rows:
+        if row.stored and row.key.evaluation != "concatenated":
+            rows.append(row)
     if report.about.source is None:
         rows.sort(key=lambda row: -_mean_or_zero(row.score(metric).ours))
     return rows
@@ -251,11 +254,11 @@ def _mean_or_zero(estimate: Estimate | None) -> float:
 
 
 def _first_of_methods(rows: Sequence[Row]) -> list[Row]:
-    """Returns the first row of each method, in the order of their last rows."""
+    """Returns the first row of each method, in their order."""
     first: dict[str, Row] = {}
-    for row in reversed(rows):
-        first[row.method] = row
-    return list(reversed(first.values()))
+    for row in rows:
+        first.setdefault(row.method, row)
+    return list(first.values())
 
 
 def _pictures_of_runs(section: Section, rows: Sequence[Row], name: str) -> Iterator[Picture]:
@@ -269,29 +272,28 @@ def _pictures_of_runs(section: Section, rows: Sequence[Row], name: str) -> Itera
 
 def _compare_scores(section: Section, metric: str, pictures: list[Picture]) -> None:
     """Draws our scores and the published ones, with their 95 % intervals, where comparable."""
-    names = []
-    ours = []
-    published = []
+    names: list[str] = []
+    ours: list[tuple[float, float]] = []  # mean, half-width
+    published: list[tuple[float, float, float]] = []  # value, lengths to both ends of its interval
     for row in reversed(section.rows):
         score = row.score(metric)
-        if not score.ours or not score.published or not score.comparison:
-            continue
-        if score.comparison.difference is not None:
+        is_compared = score.comparison is not None and score.comparison.difference is not None
+        if score.ours and score.published and is_compared:
             names.append(row.name)
-            ours.append(score.ours)
-            published.append(score.published)
+            ours.append((score.ours.mean, score.ours.ci95 or 0.0))
+            value = score.published.value
+            low, high = score.published.interval
+            published.append((value, abs(low - value), abs(high - value)))
     if not names:
         return
     title = f"{metric_name(metric)}, ours and published, with 95 % intervals: {section.title}"
     with new_picture(pictures, title) as axis:
         heights = np.arange(len(names))
-        means = [estimate.mean for estimate in ours]
-        halves = [estimate.ci95 or 0.0 for estimate in ours]
+        means, halves = np.transpose(ours)
         axis.errorbar(means, heights + 0.12, xerr=halves, fmt="o", label="ours")
-        values = np.array([result.value for result in published])
-        ends = np.transpose([result.interval for result in published])
-        xerr = np.abs(ends - values)
-        axis.errorbar(values, heights - 0.12, xerr=xerr, fmt="o", mfc="none", label="published")
+        values, below, above = np.transpose(published)
+        ends = [below, above]
+        axis.errorbar(values, heights - 0.12, xerr=ends, fmt="o", mfc="none", label="published")
         axis.set_yticks(heights, names)
         axis.set(xlabel=value_label(metric), ylim=(-0.6, len(names) - 0.4))
         axis.legend(frameon=False, fontsize=9)
@@ -303,8 +305,8 @@ def _learning_curves(
 ) -> None:
     """Draws the scores that selected the epoch, or a column of `history.csv`.
 
-    They are drawn against epochs, or against minutes of training if `timed`; of many rows, the
-    first ones.
+    The x axis has epochs, or minutes of training if `timed`. Rows after the first `CURVES` are left
+    out.
     """
     config: Any = rows[0].stored[0].config
     metric = column or config.select_metric
@@ -350,10 +352,13 @@ def _relative_improvement(
 
 
 def _points(report: Report, metric: str) -> pd.DataFrame:
-    """Returns the swept numeric options of rows, data and evaluation, method and estimate.
+    """Returns the rows of a report as points: the values of the options that the cells vary.
 
-    Swept are the options (not groups of options) that the cells vary. Of several rows with the same
-    values, the first one that follows the experiment counts.
+    Of several rows with the same values, the first that follows the experiment counts.
+
+    Returns:
+        A column per option, with NaN for values that are not numbers; `on` (data and evaluation),
+        `method`, and `mean` and `half` (half-width of the band) of the metric.
     """
     swept = _swept_options(report)
     numbers = []
@@ -364,27 +369,33 @@ def _points(report: Report, metric: str) -> pd.DataFrame:
             continue
         on = f"{row.key.data}, {row.key.evaluation}".removesuffix(", single")
         numbers.append(row.options)
-        others.append((on, row.method, ours, not is_comparable(row.caveats)))
+        is_changed = not is_comparable(row.caveats)
+        others.append((on, row.method, ours.mean, ours.spread or 0.0, is_changed))
     points = pd.DataFrame(numbers, columns=swept).apply(pd.to_numeric, errors="coerce")
-    columns = ["on", "method", "ours", "is_changed"]
+    columns = [*POINT_COLUMNS, "is_changed"]
     points[columns] = pd.DataFrame(others, columns=columns)
     points = points.sort_values("is_changed", kind="stable").drop(columns="is_changed")
     return points.drop_duplicates([*swept, "on", "method"]).sort_index()
 
 
 def _swept_options(report: Report) -> list[str]:
-    """Returns the options (not groups of options) of which the cells have several values."""
+    """Returns the options that the cells vary; groups such as `loss` do not count."""
     values: dict[str, set[str]] = {}
     for cell in report.cells:
         for word in cell.overrides:
             name, _, value = word.lstrip("+").partition("=")
             values.setdefault(name, set()).add(value)
-    return [name for name in values if "." in name and len(values[name]) > 1]
+    swept = []
+    for name, texts in values.items():
+        is_group = "." not in name
+        if len(texts) > 1 and not is_group:
+            swept.append(name)
+    return swept
 
 
 def _varied_options(points: pd.DataFrame) -> list[str]:
-    """Returns the options that vary within a method; of two that vary together, the first."""
-    options = points.columns.drop(["on", "method", "ours"])
+    """Returns the options that vary within a method; of options that vary together, the first."""
+    options = points.columns.drop(POINT_COLUMNS)
     counts = points.groupby("method")[list(options)].nunique().max()
     ranks = points[options[counts > 1]].rank(method="dense").fillna(0)
     return list(ranks.T.drop_duplicates().index)
@@ -395,7 +406,7 @@ def _hyperparameter_curves(
 ) -> None:
     """Draws one picture per varied option, a line per method and value of the other options.
 
-    Lines with a single point are omitted if the method has longer lines, since such runs belong to
+    A line with a single point is left out if the method has longer lines, since its run belongs to
     the curves of other options. A method without the option is a horizontal line.
     """
     names = _varied_options(points)
@@ -412,17 +423,25 @@ def _hyperparameter_curves(
 
 
 def _option_curves(points: pd.DataFrame, name: str, lines: pd.Series) -> dict[str, pd.DataFrame]:
-    """Returns line → curve against an option, from the line that each point belongs to."""
+    """Returns the curve of each line against an option.
+
+    Args:
+        points: of one picture.
+        name: the option.
+        lines: name of the line that each point belongs to.
+    """
     counts = points.groupby(lines)[name].nunique()
     longest = counts[lines].groupby(points.method.values).max()
     curves = {}
-    for line, of_line in points.groupby(lines, sort=False):
-        known = of_line.dropna(subset=name).sort_values(name)
-        if known.empty:
+    for line, on_line in points.groupby(lines, sort=False):
+        with_value = on_line.dropna(subset=name).sort_values(name)
+        if with_value.empty:
+            first = on_line.iloc[0]
             ends = [points[name].min(), points[name].max()]
-            curves[str(line)] = band(ends, [of_line.ours.iloc[0]] * 2)
-        elif counts[line] >= min(longest[of_line.method.iloc[0]], 2):
-            curves[str(line)] = band(known[name], list(known.ours))
+            level = {"mean": first["mean"], "half": first["half"]}
+            curves[str(line)] = pd.DataFrame(level, index=ends)
+        elif counts[line] >= min(longest[on_line.method.iloc[0]], 2):
+            curves[str(line)] = with_value.set_index(name)[["mean", "half"]]
     return curves
 
 
@@ -432,8 +451,7 @@ def _heat_maps(points: pd.DataFrame, metric: str, on: str, pictures: list[Pictur
         varied = _varied_options(of_method)
         if len(varied) != 2:
             continue
-        estimates = of_method.pivot(index=varied[1], columns=varied[0], values="ours")
-        table = estimates.map(attrgetter("mean"), na_action="ignore").astype(float)
+        table = of_method.pivot(index=varied[1], columns=varied[0], values="mean")
         title = f"{metric_name(metric)} of {method} on {on} over {' and '.join(varied)}"
         with new_picture(pictures, title) as axis:
             image = axis.imshow(table, origin="lower", aspect="auto", cmap="viridis")

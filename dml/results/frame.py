@@ -3,10 +3,11 @@
     frame = load_frame(Path("outputs"))
     frame.query("data == 'cub' and state == 'finished'").groupby("loss").map_at_r.mean()
 
-Columns: names and choices of the config (`data`, `protocol`, `loss`, `seed` …), `options` (dotted
-name → value), `configuration` (equal for runs that differ only in seed, repeats and what was
+Columns hold texts, numbers and booleans: names and choices of the config (`data`, `protocol`,
+`loss`, `seed` …), `configuration` (equal for runs that differ only in seed, repeats and what was
 measured), state and path of the folder, and the scores of test images in percent, before training
-as `untrained_<metric>`. A run that is not finished is one row without scores.
+as `untrained_<metric>`. A run that is not finished is one row without scores. `Runs` joins the
+table with all options, the history and the summary of each run.
 
 Finished runs are sent as one CSV file, a line each: the summary with the config, which is all that
 a report needs, without checkpoints, pictures or images.
@@ -18,6 +19,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
 from statistics import fmean
@@ -36,14 +38,15 @@ from dml.runs.folder.stored_run import Result, State, StoredRun, find_runs, read
 
 GROUPS = ("data", "protocol", "loss", "method", "backbone")
 NAMES = ("name", "note", "experiment", *GROUPS)
-OF_FOLDER = ("run", "folder", "id", "state", "problem", "age", "size")
+OF_FOLDER = ("folder", "id", "state", "problem", "age", "size")
 OF_CONFIG = ("setting", "seed", "epochs", "selected_by")
-OF_TRAINING = ("score", "epoch", "options", "configuration")
+OF_TRAINING = ("score", "epoch", "configuration")
 OF_RESULT = ("evaluation", "repeat", "result_id", "protocol_id", "dim", "stand_in")
 COLUMNS = OF_FOLDER + NAMES + OF_CONFIG + OF_TRAINING + OF_RESULT
+INTEGERS = ("seed", "epochs", "repeat", "dim")
 # Options in which runs of one configuration may differ: repetition, and what was measured.
 REPEATED = ("seed.", "protocol.repeats.", "evaluation.")
-# Options that follow from the names, in columns of their own.
+# Ends of options that follow from the choices in `GROUPS`, which have columns.
 NAMED = (".name", "._target_", ".result_id")
 # Options whose values depend on loss and method by default.
 OF_LOSS = (
@@ -59,8 +62,40 @@ STAND_INS = ("data.stand_in", "data.classes", "data.images_per_class_at_most")
 SENT = ["folder", "summary"]  # columns of a file of runs
 
 
-def load_frame(root: Path) -> pd.DataFrame:
-    """Returns the table of all runs below a folder, the newest first.
+@dataclass(frozen=True, eq=False)
+class Runs:
+    """A table of runs together with what is stored of them.
+
+    Attributes:
+        table: of `make_frame` or `one_per_run`, or some of its rows.
+        stored: run by the column `folder`; also of runs without a row in the table.
+    """
+
+    table: pd.DataFrame
+    stored: Mapping[str, StoredRun]
+
+    def select(self, rows: pd.DataFrame) -> Runs:
+        """Returns the same runs with other rows as their table."""
+        return replace(self, table=rows)
+
+    @property
+    def by_row(self) -> list[StoredRun]:
+        """The run of each row."""
+        return [self.stored[folder] for folder in self.table.folder]
+
+    @property
+    def distinct(self) -> list[StoredRun]:
+        """The runs of all rows, each once, in the order of the table."""
+        return self.select(self.table.drop_duplicates("folder")).by_row
+
+    @property
+    def options(self) -> list[dict[str, Any]]:
+        """The options of each row's run that decide its result: dotted name → value."""
+        return [run.options for run in self.by_row]
+
+
+def load_runs(root: Path) -> Runs:
+    """Returns all runs below a folder, the newest first.
 
     Raises:
         UserError: there is no such folder.
@@ -69,9 +104,30 @@ def load_frame(root: Path) -> pd.DataFrame:
         raise UserError(
             f"runs: there is no folder {root}; {shell_command('train')} writes to outputs/"
         )
-    runs = [read_run(folder) for folder in find_runs(root)]
-    runs.sort(key=attrgetter("written"), reverse=True)
-    return make_frame(runs)
+    stored = [read_run(folder) for folder in find_runs(root)]
+    stored.sort(key=attrgetter("written"), reverse=True)
+    return make_runs(stored)
+
+
+def load_frame(root: Path) -> pd.DataFrame:
+    """Returns the table of `load_runs`."""
+    return load_runs(root).table
+
+
+def make_runs(stored: Iterable[StoredRun]) -> Runs:
+    """Returns some runs with their table, in their order."""
+    by_folder = {str(run.folder): run for run in stored}
+    return Runs(make_frame(by_folder.values()), by_folder)
+
+
+def join_runs(parts: Iterable[Runs]) -> Runs:
+    """Returns the rows of several tables as one."""
+    tables: list[pd.DataFrame] = []
+    stored: dict[str, StoredRun] = {}
+    for part in parts:
+        tables.append(part.table)
+        stored.update(part.stored)
+    return Runs(pd.concat(tables), stored)
 
 
 def make_frame(runs: Iterable[StoredRun]) -> pd.DataFrame:
@@ -82,8 +138,8 @@ def make_frame(runs: Iterable[StoredRun]) -> pd.DataFrame:
         for row in _make_rows(run):
             rows.append(row)
             columns |= dict.fromkeys(row)
-    whole = {"seed": "Int64", "epochs": "Int64", "repeat": "Int64", "dim": "Int64"}
-    return pd.DataFrame(rows, columns=list(columns)).astype(whole)
+    integers = dict.fromkeys(INTEGERS, "Int64")
+    return pd.DataFrame(rows, columns=list(columns)).astype(integers)
 
 
 def _make_rows(run: StoredRun) -> Iterator[dict[str, Any]]:
@@ -114,14 +170,12 @@ def _make_rows(run: StoredRun) -> Iterator[dict[str, Any]]:
 def _describe_run(run: StoredRun) -> dict[str, Any]:
     """Returns the columns that do not depend on the results of a run."""
     row: dict[str, Any] = {
-        "run": run,
         "folder": str(run.folder),
         "id": run.id,
         "state": str(run.state),
         "problem": run.problem,
         "age": max(0.0, time.time() - run.written),
         "size": run.size,
-        "options": run.options,
         "configuration": json.dumps(comparable(run.options), sort_keys=True, default=str),
     }
     config = run.config
@@ -175,7 +229,7 @@ def _numbers(result: Result, select_metric: str) -> dict[str, float]:
 
 
 def _percent(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Returns scores in percent and other measures as they are, without names of `COLUMNS`."""
+    """Returns scores in percent and other measures as they are; names in `COLUMNS` are left out."""
     numbers = {}
     for name, value in metrics.items():
         if name not in COLUMNS:
@@ -268,29 +322,31 @@ def short_names(names: Sequence[str]) -> dict[str, str]:
 
 
 def join_some(texts: Sequence[str], limit: int = 4) -> str:
-    """Returns texts joined by commas; of many, the first ones and the number of the others."""
+    """Returns texts joined by commas: the first `limit`, and the number of the others."""
     joined = ", ".join(texts[:limit])
     if len(texts) > limit:
         joined += f" and {len(texts) - limit} more"
     return joined
 
 
-def varied_options(runs: pd.DataFrame) -> list[str]:
+def varied_options(runs: Runs) -> list[str]:
     """Returns the dotted names of the options in which runs differ, first those of many runs.
 
-    Each dataset, network, protocol, loss and method has options that others lack: an option counts
-    only if it differs between runs for which these names are equal. Of options with equal values in
-    all runs, such as two paths of one dataset, the first counts.
+    Each dataset, network, protocol, loss and method has options that others lack. So options of
+    losses and methods are compared between runs with the same names in `GROUPS`, and all others
+    between runs with the same data, protocol and network. Of options with equal values in all runs,
+    such as two paths of a dataset, the first counts.
     """
-    known = runs[runs.data.notna()].drop_duplicates("configuration")
+    is_known = runs.table.data.notna()
+    known = runs.select(runs.table[is_known].drop_duplicates("configuration"))
     counts: Counter[str] = Counter()
     for groups in (GROUPS, ("data", "protocol", "backbone")):
-        for _, same in known.groupby(list(groups), sort=False):
-            options = [comparable(mapping) for mapping in same.options]
+        for _, rows in known.table.groupby(list(groups), sort=False):
+            options = [comparable(mapping) for mapping in known.select(rows).options]
             for name in differing_options(options):
                 is_of_loss = name.startswith(OF_LOSS)
                 if is_of_loss == (groups == GROUPS) and not name.endswith(NAMED):
-                    counts[name] += len(same)
+                    counts[name] += len(rows)
     names = sorted(counts)
     names.sort(key=counts.__getitem__, reverse=True)
     first: dict[str, str] = {}  # text of the values of all runs: name
@@ -300,11 +356,11 @@ def varied_options(runs: pd.DataFrame) -> list[str]:
     return list(first.values())
 
 
-def option_columns(runs: pd.DataFrame) -> dict[str, list[str]]:
-    """Returns title → a text per run, for the names and options in which runs differ."""
+def option_columns(runs: Runs) -> dict[str, list[str]]:
+    """Returns title → a text per row, for the names and options in which runs differ."""
     columns = {}
     for name in GROUPS:
-        if runs[name].nunique() > 1:
+        if runs.table[name].nunique() > 1:
             columns[name] = name_texts(runs, name)
     for name, short in short_names(varied_options(runs)).items():
         columns[short] = [_option_text(options, name) for options in runs.options]
@@ -315,33 +371,33 @@ def _option_text(options: Mapping[str, Any], name: str) -> str:
     return format_option(options[name]) if name in options else ""
 
 
-def name_texts(runs: pd.DataFrame, group: str) -> list[str]:
-    """Returns the names of the runs' data, loss …; stand-in data are marked."""
+def name_texts(runs: Runs, group: str) -> list[str]:
+    """Returns the name of each row's data, loss …; stand-in data are marked."""
     texts = []
-    for name, options in zip(runs[group].fillna(""), runs.options, strict=True):
+    for name, options in zip(runs.table[group].fillna(""), runs.options, strict=True):
         is_stand_in = any(map(options.get, STAND_INS))
         texts.append(f"{name} (stand-in)" if group == "data" and is_stand_in else name)
     return texts
 
 
-def common_names(runs: pd.DataFrame) -> str:
+def common_names(runs: Runs) -> str:
     """Returns the names that all runs share: `cub, mlrc, plain, bn_inception`.
 
     The name of `name=` comes first, in quotation marks, if all runs have the same.
     """
-    known = runs[runs.data.notna()]
+    known = runs.table[runs.table.data.notna()]
     shared = []
     titles = known["name"].unique()
     if len(titles) == 1 and titles[0]:
         shared.append(f'"{titles[0]}"')
     for group in GROUPS:
         if known[group].nunique() == 1:
-            shared.append(name_texts(known, group)[0])
+            shared.append(name_texts(runs.select(known.head(1)), group)[0])
     return ", ".join(shared)
 
 
 def write_runs(runs: Iterable[StoredRun]) -> str:
-    """Returns the finished ones of some runs as CSV, a line each."""
+    """Returns the runs that are finished as CSV, a line each."""
     by_folder = {run.folder: run for run in runs}
     lines = []
     for run in by_folder.values():
@@ -359,7 +415,7 @@ def read_runs(path: Path) -> list[StoredRun]:
     """Returns the runs of a CSV file; a config is data, whose `${…}` are never resolved.
 
     Raises:
-        UserError: the file is not one of `write_runs`.
+        UserError: `write_runs` has not written the file.
     """
     runs = []
     try:

@@ -3,17 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from operator import itemgetter
+from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from dml.core.installation import CONFIGS
 from dml.core.metric_names import metric_label
 from dml.results.frame import GROUPS, comparable, describe_differences, join_some
-from dml.results.published import VALIDATED, read_result, rows_of
+from dml.results.published import VALIDATED, PublishedResult, read_result, rows_of
 from dml.results.tables import Cell
-from dml.runs.folder.stored_run import StoredRun
+from dml.runs.folder.stored_run import StoredConfig, StoredRun, Summary
 
 METRICS = ("map_at_r", "recall_at_1", "precision_at_1")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A published result of a run's data and method.
+
+    Attributes:
+        metric: its metric.
+        preference: position of the metric, of which the one that selects the epoch is first.
+        result: the number.
+        differences: in what the two differ: name → the published value and the run's, in words.
+    """
+
+    metric: str
+    preference: int
+    result: PublishedResult
+    differences: dict[str, str]
+
+    @property
+    def rank(self) -> tuple:
+        """Order of candidates, the nearest first."""
+        return len(self.differences), self.preference, self.result.preference, self.result.line
 
 
 def find_nearest(run: StoredRun, evaluation: str = "", repeats: int = 0) -> Cell | None:
@@ -21,57 +44,62 @@ def find_nearest(run: StoredRun, evaluation: str = "", repeats: int = 0) -> Cell
 
     Args:
         run: a run.
-        evaluation: of several models, `separated` or `concatenated`; empty for the run's own.
-        repeats: of all runs of its configuration; 0 for those of the run.
+        evaluation: `single`, `separated` or `concatenated`; by default as the summary has it.
+        repeats: of all runs of its configuration; by default those of the run.
 
     Returns:
-        The number with the names of what differs, as a cell of a table whose hint has the values;
-        None for an unfinished run or a stand-in, or if no paper prints one of this method on these
-        data.
+        A cell with the number and the names of what differs, whose hint has the values; None for an
+        unfinished run, stand-in data, or if no paper prints a number of this method on these data.
     """
     summary, config = run.summary, run.config
-    if summary is None or config is None or summary.stand_in:
+    if summary is None or config is None:
         return None
-    if run.content["data"].get("identified_by") != "name":  # images of the user
+    has_images_of_user = run.content["data"].get("identified_by") != "name"
+    if summary.stand_in or has_images_of_user:
         return None
+    candidates = _candidates(summary, config, evaluation or summary.evaluation)
+    if not candidates:
+        return None
+    nearest = min(candidates, key=attrgetter("rank"))
+    repeats = repeats or len({job.repeat for job in summary.jobs})
+    further = _further_differences(run, nearest.result, repeats)
+    return _show(nearest.metric, nearest.result, nearest.differences | further)
+
+
+def _candidates(summary: Summary, config: StoredConfig, evaluation: str) -> list[Candidate]:
+    """Returns the published results of a run's data and method."""
     ours = {
         "protocol": summary.protocol,
-        "evaluation": evaluation or summary.evaluation,
+        "evaluation": evaluation,
         "backbone": config.backbone,
         "dim": str(summary.embedding_size),
         "setting": "",
     }
     candidates = []
-    metrics = list(dict.fromkeys((config.select_metric, *METRICS)))
-    for metric in metrics:
+    metrics = dict.fromkeys((config.select_metric, *METRICS))
+    for preference, metric in enumerate(metrics):
         for row in rows_of("dataset", config.data, metric):
             if row["method"] == summary.result_id:
-                result = read_result(row)
                 differences = _differences(row, ours, config.selected_on)
-                rank = (len(differences), metrics.index(metric), result.preference, result.line)
-                candidates.append((rank, metric, result, differences))
-    if not candidates:
-        return None
-    _, metric, result, differences = min(candidates, key=itemgetter(0))
-    repeats = repeats or len({job.repeat for job in summary.jobs})
-    if result.runs not in (None, repeats):
-        differences["repeats"] = f"{result.runs} repeats instead of {repeats}"
-    options = _other_options(run)
-    if options:
-        differences["options"] = join_some(options)
+                candidates.append(Candidate(metric, preference, read_result(row), differences))
+    return candidates
+
+
+def _show(metric: str, result: PublishedResult, differences: Mapping[str, str]) -> Cell:
+    """Returns the cell of a result: what differs in its text, the values in its hint."""
     label = metric_label(metric)
     text = f"{label} {result.text}"
-    others = "in the same setting"
+    values = "in the same setting"
     if differences:
         text += f" ({', '.join(differences)})"
-        others = f"with {'; '.join(differences.values())}"
-    return Cell(text, "published", f"{label} {result} ({result.place}), {others}")
+        values = f"with {'; '.join(differences.values())}"
+    return Cell(text, "published", f"{label} {result} ({result.origin_in_words}), {values}")
 
 
 def _differences(
     row: Mapping[str, str], ours: Mapping[str, str], selected_on: str
 ) -> dict[str, str]:
-    """Returns the columns in which a published result differs; an empty one may be anything."""
+    """Returns the columns in which a published result differs; an empty column never does."""
     differences = {}
     for name, value in ours.items():
         if row[name] not in ("", value):
@@ -82,9 +110,20 @@ def _differences(
     return differences
 
 
-def _other_options(run: StoredRun) -> list[str]:
-    """Returns the options in which a run differs from the files that it chose."""
-    from dml.results.catalog import identity_of  # late: most runs have no published number
+def _further_differences(run: StoredRun, result: PublishedResult, repeats: int) -> dict[str, str]:
+    """Returns the differences in repeats and options, which do not count in the choice."""
+    differences = {}
+    if result.runs not in (None, repeats):
+        differences["repeats"] = f"{result.runs} repeats instead of {repeats}"
+    options = _changed_options(run)
+    if options:
+        differences["options"] = join_some(options)
+    return differences
+
+
+def _changed_options(run: StoredRun) -> list[str]:
+    """Returns the options in which a run differs from the config files that it chose."""
+    from dml.config.compositions import identity_of  # late: most runs have no published number
 
     names: dict[str, Any] = {}
     if run.config:

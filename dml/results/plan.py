@@ -7,6 +7,7 @@ core with `device=cpu`.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
@@ -46,31 +47,37 @@ def estimate_hours(cell: Cell) -> float | None:
 def estimate_training_hours(cfg: Any) -> float | None:
     """Returns the hours of one training; None if they are unknown."""
     protocol, data = cfg.protocol, cfg.data
-    on_cpu = cfg.device == "cpu"
     share = SPLITS[protocol.splits].training_share
-    speed = NETWORKS.get(cfg.backbone.name, UNKNOWN)[on_cpu]
+    speed = _training_speed(cfg)
     images = _train_images(data.reader["_target_"])
     steps = protocol.steps_per_epoch
     if steps is None and images is not None:
         steps = images * share // data.batch_size
     if speed is None or steps is None:
         return None
-    if not on_cpu and cfg.precision == "fp32" and cfg.speed == "exact":
-        speed *= FLOAT32_SPEED
     every = protocol.evaluate_every  # in epochs
     if protocol.evaluate_unit == "steps":
         every /= steps
     epochs = _assumed_epochs(protocol, every)
     work = epochs * steps * data.batch_size * _passes(cfg.method)
-    if images is not None and not on_cpu:
+    if images is not None and cfg.device != "cpu":
         # Published splits have about as many test images as training images.
-        validation = images * (1 - share if share < 1 else 1)
-        work += epochs / every * validation * EVALUATION_COST
+        evaluated = images * (1 - share) if share < 1 else images
+        work += epochs / every * evaluated * EVALUATION_COST
     return work / speed / 3600
 
 
+def _training_speed(cfg: Any) -> float | None:
+    """Returns the images per second in training on the device; None if they are unknown."""
+    on_gpu, on_cpu, _ = NETWORKS.get(cfg.backbone.name, UNKNOWN)
+    if cfg.device == "cpu":
+        return on_cpu
+    is_slow = cfg.precision == "fp32" and cfg.speed == "exact"
+    return on_gpu * FLOAT32_SPEED if on_gpu and is_slow else on_gpu
+
+
 def _assumed_epochs(protocol: Any, every: float) -> float:
-    """Returns the epochs of a training that is evaluated every so many, and may stop early."""
+    """Returns the epochs of a training that may stop early; `every`: epochs between evaluations."""
     patience = protocol.stopping.patience
     if patience is None:
         return protocol.epochs
@@ -105,7 +112,9 @@ def estimate_gigabytes(cell: Cell) -> float | None:
     """Returns the disk space of the models that a finished run keeps; None if it is unknown."""
     millions = NETWORKS.get(cell.options.backbone.name, UNKNOWN)[2]
     models = cell.options.protocol.repeats * SPLITS[cell.options.protocol.splits].folds
-    return None if millions is None else 4e-3 * millions * models * (cell.trainings > 0)
+    if millions is None:
+        return None
+    return 4e-3 * millions * models if cell.trainings else 0.0
 
 
 def plan_frame(
@@ -113,9 +122,9 @@ def plan_frame(
 ) -> pd.DataFrame:
     """Returns a row per run of an experiment, finished or not.
 
-    Columns: `experiment`, `command`, `overrides`, `status` (done, started or missing), `trainings`,
-    `estimated` hours on a GPU, or on one core with `device=cpu`, and `gigabytes` on disk (NaN:
-    unknown), and `measured` hours of finished runs.
+    Columns: `experiment`, `command`, `overrides` (as typed in a shell), `status` (done, started or
+    missing), `trainings`, `estimated` hours on a GPU, or on one core with `device=cpu`, and
+    `gigabytes` on disk (NaN: unknown), and `measured` hours of finished runs.
 
     Args:
         experiment: id of the experiment.
@@ -134,7 +143,8 @@ def plan_frame(
         elif (cell.folder / "config.yaml").exists():
             status = "started"
         costs = estimate_hours(cell), estimate_gigabytes(cell), measured
-        rows.append((experiment, cell.command, cell.overrides, status, cell.trainings, *costs))
+        words = shlex.join(cell.overrides)
+        rows.append((experiment, cell.command, words, status, cell.trainings, *costs))
     numbers = ["estimated", "gigabytes", "measured"]
     columns = ["experiment", "command", "overrides", "status", "trainings", *numbers]
     return pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(numbers, float))

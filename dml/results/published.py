@@ -89,8 +89,8 @@ class PublishedResult:
         return float(self.text)
 
     @property
-    def place(self) -> str:
-        """Paper and table in words."""
+    def origin_in_words(self) -> str:
+        """Paper and table: `Mean field theory, Table 3`, or that a paper quotes the number."""
         table = self.table
         if table[1:].isdecimal():
             table = table.replace("T", "Table ", 1)

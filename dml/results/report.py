@@ -23,12 +23,14 @@ from dml.core.statistics import Estimate
 from dml.results import compare
 from dml.results.catalog import Cell
 from dml.results.frame import (
+    Runs,
     comparable,
     differing_options,
     estimates,
     format_option,
+    join_runs,
     join_some,
-    make_frame,
+    make_runs,
     short_names,
     varied_options,
 )
@@ -43,12 +45,12 @@ from dml.runs.console import DASH
 from dml.runs.folder.stored_run import StoredRun, find_runs, read_run
 
 UNTRAINED = "untrained"  # the method whose runs train nothing
-NO_RUNS = make_frame(())
+NO_RUNS = make_runs(())
 
 
 @dataclass(frozen=True)
 class Score:
-    """A metric of a row: our estimate, the published result and their comparison; None: none."""
+    """A metric of a row: our estimate, the published result, their comparison; None if absent."""
 
     ours: Estimate | None = None
     published: PublishedResult | None = None
@@ -66,9 +68,9 @@ class Row:
         key: what it was, or would be, measured on.
         options: that make its configuration.
         method: its name in tables and figures.
-        cell: cell of the experiment; None for runs that belong to none.
+        cell: cell of the experiment that its runs belong to; None without a cell.
         position: of the cell in the experiment; infinite without a cell.
-        runs: rows of the table of runs; empty if it has not been run.
+        runs: a table row per run and repeat; none if it has not been run.
         caveats: see `dml.results.compare`.
         scores: by metric, those with an estimate or a published result.
         label: what distinguishes it from rows of the same key.
@@ -79,7 +81,7 @@ class Row:
     method: str
     cell: Cell | None = None
     position: float = math.inf
-    runs: pd.DataFrame = field(default_factory=lambda: NO_RUNS)
+    runs: Runs = NO_RUNS
     caveats: list[compare.Caveat] = field(default_factory=list)
     scores: dict[str, Score] = field(default_factory=dict)
     label: str = ""
@@ -92,7 +94,7 @@ class Row:
     @property
     def missing(self) -> Cell | None:
         """Its cell, if that has not been run."""
-        return self.cell if self.runs.empty else None
+        return self.cell if self.runs.table.empty else None
 
     @property
     def repeats(self) -> list[int]:
@@ -103,7 +105,7 @@ class Row:
     @cached_property
     def stored(self) -> list[StoredRun]:
         """Its runs, in the order of their seeds."""
-        return list(self.runs.drop_duplicates("folder").sort_values("seed", kind="stable").run)
+        return self.runs.select(self.runs.table.sort_values("seed", kind="stable")).distinct
 
     def score(self, metric: str) -> Score:
         """Returns the score of a metric; an empty one if there is none."""
@@ -112,7 +114,7 @@ class Row:
     def option_text(self, name: str) -> str:
         """Returns the text of an option, or of the run's `name=`; a dash if it is not set."""
         if name == "name":
-            return ", ".join(filter(None, self.runs["name"].unique())) or DASH
+            return ", ".join(filter(None, self.runs.table["name"].unique())) or DASH
         return format_option(self.options[name]) if name in self.options else DASH
 
 
@@ -149,17 +151,17 @@ class Report:
     """Runs, tables and tests of an experiment.
 
     Attributes:
-        about: its description; one without a source is of a folder of other runs.
+        about: its description; `source` is None for a folder of runs of no paper.
         cells: its runs as planned; none for runs of no experiment.
-        runs: table of its runs in any state, local and contributed.
+        runs: its runs in any state, local and contributed.
         sections: its rows.
-        missing: cells without a run that follows the experiment.
+        missing: cells without a comparable run.
         command: command that runs all of it.
     """
 
     about: ExperimentConfig
     cells: Sequence[Cell]
-    runs: pd.DataFrame
+    runs: Runs
     sections: Sequence[Section]
     missing: Sequence[Cell]
     command: str
@@ -175,14 +177,15 @@ class Report:
     @property
     def frame(self) -> pd.DataFrame:
         """Table of the finished runs."""
-        return self.runs.query("state == 'finished'")
+        return self.runs.table.query("state == 'finished'")
 
     @property
     def problems(self) -> list[str]:
-        """A line for every folder that is left out, and one on the runs without a summary."""
-        damaged = self.runs.query("state == 'damaged'")
+        """A line for every folder that is left out, and a line that counts unfinished runs."""
+        table = self.runs.table
+        damaged = table.query("state == 'damaged'")
         lines = [f"left out: {run.folder}: {run.problem}" for run in damaged.itertuples()]
-        unfinished = len(self.runs.query("state != 'damaged' and state != 'finished'"))
+        unfinished = len(table.query("state != 'damaged' and state != 'finished'"))
         if unfinished:
             count = _count(unfinished, "run")
             lines.append(f"not finished: {count}; {shell_command('runs')} lists them")
@@ -220,14 +223,15 @@ def build_report(
         root: folder of run folders.
         contributed: runs of other users, of any experiment.
     """
-    runs = make_frame(_read_stored(about.id, root, contributed))
+    runs = make_runs(_read_stored(about.id, root, contributed))
     if about.source is None:  # which measures to print is up to the runs
-        measured = [name for name in EXTRA_METRICS if name in runs]
+        measured = [name for name in EXTRA_METRICS if name in runs.table]
         about = about.model_copy(update={"metrics": about.metrics + measured})
-    rows = _build_rows(runs[runs.state == "finished"], cells, about)
+    finished = runs.table[runs.table.state == "finished"]
+    rows = _build_rows(runs.select(finished), cells, about)
     done = set()
     for row in rows:
-        if len(row.runs) and compare.is_comparable(row.caveats):
+        if not row.runs.table.empty and compare.is_comparable(row.caveats):
             done.add(row.position)
     missing = [cell for position, cell in enumerate(cells) if position not in done]
     command = f"{shell_command('train')} experiment={about.id}"
@@ -260,12 +264,12 @@ def main_metric(about: ExperimentConfig) -> str:
     return next(filter(is_score, about.metrics), about.metrics[0])
 
 
-def _build_rows(frame: pd.DataFrame, cells: Sequence[Cell], about: ExperimentConfig) -> list[Row]:
+def _build_rows(runs: Runs, cells: Sequence[Cell], about: ExperimentConfig) -> list[Row]:
     """Returns the rows of the cells in their order, run or not, then of runs that fit no cell."""
     planned = _plan_rows(cells)
     rows = []
-    for (_, evaluation), runs in frame.groupby(["configuration", "evaluation"], sort=False):
-        rows.append(_measured_row(runs, str(evaluation), planned, about))
+    for (_, evaluation), table in runs.table.groupby(["configuration", "evaluation"], sort=False):
+        rows.append(_measured_row(runs.select(table), str(evaluation), planned, about))
     done = {row.position for row in rows}
     rows += [row for row in planned if row.position not in done]
     rows.sort(key=attrgetter("position"))
@@ -287,11 +291,11 @@ def _plan_rows(cells: Sequence[Cell]) -> list[Row]:
 
 
 def _measured_row(
-    runs: pd.DataFrame, evaluation: str, planned: Sequence[Row], about: ExperimentConfig
+    runs: Runs, evaluation: str, planned: Sequence[Row], about: ExperimentConfig
 ) -> Row:
-    """Returns the row of runs of one configuration, with the cell that differs in least options."""
-    first = runs.iloc[0]
-    options = comparable(first.options)
+    """Returns the row of runs of one configuration, with the cell that it differs least from."""
+    first = runs.table.iloc[0]
+    options = comparable(runs.options[0])
     key = ResultKey(
         first["data"],
         first.backbone,
@@ -315,7 +319,8 @@ def _measured_row(
 
 def _closest_plan(row: Row, planned: Sequence[Row]) -> Row | None:
     """Returns the planned row of the same method and data that differs in the fewest options."""
-    closest, fewest = None, math.inf
+    closest = None
+    fewest: float = math.inf
     for plan in planned:
         if plan.key.measured != row.key.measured:
             continue
@@ -336,13 +341,15 @@ def _add_labels(rows: Sequence[Row], about: ExperimentConfig) -> None:
         names = short_names(differing_options(options))
         setting = [f"{name} {value}" for name, value in parse_setting(key.setting).items()]
         for row in same:
-            texts = [f"{short} {row.option_text(name)}" for name, short in names.items()]
-            row.label = join_some(setting + texts)
+            texts = list(setting)
+            for name, short in names.items():
+                texts.append(f"{short} {row.option_text(name)}")
+            row.label = join_some(texts)
 
 
 def _add_scores(row: Row, about: ExperimentConfig) -> None:
     """Adds the estimates of a row, the published results of its cell, and their comparison."""
-    ours = estimates(row.runs, about.metrics)
+    ours = estimates(row.runs.table, about.metrics)
     published = _published_results(row, about)
     repeats = max((estimate.n for estimate in ours.values()), default=0)
     first_result = next(iter(published.values()), None)
@@ -383,7 +390,7 @@ def _build_sections(rows: Sequence[Row], about: ExperimentConfig) -> list[Sectio
         if not metrics:  # concatenated models have no steps to count, for example
             continue
         section = _build_section(key, same, metrics, about)
-        if all(row.runs.empty for row in same):
+        if all(row.runs.table.empty for row in same):
             published_only.append(section)
         else:
             with_runs.append(section)
@@ -394,12 +401,21 @@ def _build_section(
     key: ResultKey, rows: list[Row], metrics: Sequence[str], about: ExperimentConfig
 ) -> Section:
     """Returns the section of rows with one key, of which `metrics` have been measured."""
-    trained = [row for row in rows if row.options.get("method.name") != UNTRAINED] or rows
-    runs = pd.concat([row.runs for row in trained])
+    trained = []
+    untrained = []
+    for row in rows:
+        if row.options.get("method.name") == UNTRAINED:
+            untrained.append(row)
+        else:
+            trained.append(row)
+    if not trained:
+        trained, untrained = untrained, []
+    runs = join_runs([row.runs for row in trained])
+    table = runs.table
     settings = []
     if about.source is None:
         settings = varied_options(runs)
-        if len(runs["name"].unique()) > 1:
+        if len(table["name"].unique()) > 1:
             settings.insert(0, "name")
         trained.sort(key=lambda row: (row.method, _sort_values(row, settings)))
     metric = main_metric(about)
@@ -409,11 +425,12 @@ def _build_section(
         tested.append(row)
         samples.append((row.key, estimate))
     tests = compare.pair_tests(samples, metric, about.source)
-    baselines = _untrained_rows(runs[runs["method"] != UNTRAINED], key, about.metrics)
-    for row in rows:
-        if row not in trained:
-            baselines.append(replace(row, method="off the shelf"))
-    return Section(_section_title(key, runs), trained, baselines, metrics, settings, tested, tests)
+    trained_runs = runs.select(table[table["method"] != UNTRAINED])
+    baselines = _untrained_rows(trained_runs, key, about.metrics)
+    for row in untrained:
+        baselines.append(replace(row, method="off the shelf"))
+    title = _section_title(key, table)
+    return Section(title, trained, baselines, metrics, settings, tested, tests)
 
 
 def _section_title(key: ResultKey, runs: pd.DataFrame) -> str:
@@ -458,16 +475,18 @@ def _sort_values(row: Row, names: Sequence[str]) -> list[tuple]:
     return values
 
 
-def _untrained_rows(runs: pd.DataFrame, key: ResultKey, metrics: Sequence[str]) -> list[Row]:
+def _untrained_rows(runs: Runs, key: ResultKey, metrics: Sequence[str]) -> list[Row]:
     """Returns a row per initialization of the network: its scores before training, over seeds."""
     networks = [_network_options(options) for options in runs.options]
     names = differing_options(networks)
     labels = []
     for network in networks:
-        texts = [f"{name} {format_option(network.get(name))}" for name in names]
+        texts = []
+        for name in names:
+            texts.append(f"{name} {format_option(network.get(name))}")
         labels.append(join_some(texts))
     rows = []
-    for label, same in runs.groupby(np.array(labels, dtype=object), sort=False):
+    for label, same in runs.table.groupby(np.array(labels, dtype=object), sort=False):
         ours = estimates(same, metrics, "untrained_")
         if ours:
             scores = {metric: Score(estimate) for metric, estimate in ours.items()}
@@ -477,6 +496,8 @@ def _untrained_rows(runs: pd.DataFrame, key: ResultKey, metrics: Sequence[str]) 
 
 def _network_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the options that decide a network before training."""
-    return {
-        name: value for name, value in options.items() if name.startswith(("backbone.", "embed"))
-    }
+    chosen = {}
+    for name, value in options.items():
+        if name.startswith(("backbone.", "embed")):
+            chosen[name] = value
+    return chosen

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from dml.results.figures import Picture
 
 MAX_TABLES = 3  # experiments whose tables the terminal shows; of more it shows a line each
-DECIMALS = {"train_steps": 0, "best_epoch": 1}  # of metrics where nothing is published
+DECIMALS = {"train_steps": 0, "best_epoch": 1}  # where nothing is published; of other metrics 2
 MAX_COMMANDS = 5  # that the terminal shows
 
 
@@ -95,7 +95,7 @@ def write_reports(
     drawn = _draw_all(reports) if figures else {}
     runs: list[StoredRun] = []
     for report in reports:
-        runs.extend(report.runs.run)
+        runs += report.runs.distinct
     tables = (write_csv(to_frame(reports).map(_show_value)), write_runs(runs))
     mark = f"{text_mark(f'report {stem}')}\n{_list_tables(tables, paths[2:])}"
     page = render_page(reports, drawn, datetime.now(), mark)
@@ -115,7 +115,9 @@ def _chosen_ids(
         ConfigError: a name is misspelled.
         UserError: a name is neither of an experiment nor of a folder with runs.
     """
-    with_runs = {path.parents[2].name for path in root.glob("*/*/*/summary.json")}
+    with_runs: set[str] = set()
+    for path in root.glob("*/*/*/summary.json"):
+        with_runs.add(path.parents[2].name)
     for run in contributed:
         if run.config:
             with_runs.add(run.config.experiment)
@@ -124,15 +126,15 @@ def _chosen_ids(
     for name in names:
         if name == "all":
             ids |= valid
-        elif name in valid:
+            continue
+        if name in valid:
             ids[name] = None
-        elif hint := nearest(name, [*valid, "all"]):
+            continue
+        hint = nearest(name, [*valid, "all"])
+        if hint:
             raise ConfigError([f"experiment: no '{name}'{hint}"])
-        else:
-            finished = ", ".join(sorted(with_runs)) or "none"
-            raise UserError(
-                f"experiment: no '{name}'; those with finished runs in {root}: {finished}"
-            )
+        finished = ", ".join(sorted(with_runs)) or "none"
+        raise UserError(f"experiment: no '{name}'; those with finished runs in {root}: {finished}")
     return list(ids)
 
 
@@ -152,7 +154,7 @@ def _print_reports(reports: Sequence[Report], console: PlainConsole) -> None:
 
 def _draw_all(reports: Sequence[Report]) -> dict[str, list[Picture]]:
     """Returns id → pictures of the reports with runs."""
-    drawable = [report for report in reports if len(report.runs)]
+    drawable = [report for report in reports if not report.runs.table.empty]
     if not drawable:
         return {}
     from dml.results.figures import draw_figures  # imported late: it loads matplotlib
@@ -187,7 +189,8 @@ def _check_files(out: Path, stem: str, results: Sequence[Path], overwrite: bool)
 def _list_tables(texts: Sequence[str], paths: Sequence[Path]) -> str:
     """Returns the line of a page with the digests of its tables, which cannot hold a mark.
 
-    Those that the tables replace are listed too: a killed process may leave them beside the page.
+    Tables that will be replaced are listed too: a process killed in between leaves them with this
+    page.
     """
     digests = [hashlib.sha256(encode(text)).hexdigest() for text in texts]
     digests += [_digest(path) for path in paths if path.exists()]
@@ -195,7 +198,7 @@ def _list_tables(texts: Sequence[str], paths: Sequence[Path]) -> str:
 
 
 def _read_tables(pages: Sequence[Path]) -> set[str]:
-    """Returns the digests that pages list at their beginning; those that are there."""
+    """Returns the digests that existing pages list at their beginning."""
     listed: set[str] = set()
     for page in pages:
         if not page.exists():
@@ -258,9 +261,11 @@ def title_in_words(about: ExperimentConfig) -> str:
 def question(report: Report) -> str:
     """Returns a sentence about what the tables of a report ask."""
     rows = report.rows
-    methods = list(dict.fromkeys(row.method for row in rows))
-    names = list(dict.fromkeys(row.key.data for row in rows))
-    data = join_some(names)
+    methods: dict[str, None] = {}
+    names: dict[str, None] = {}
+    for row in rows:
+        methods[row.method] = names[row.key.data] = None
+    data = join_some(list(names))
     metric = metric_name(main_metric(report.about))
     if len(methods) < 2:
         return f"What is the {metric} of {', '.join(methods)} on {data}?"
@@ -271,7 +276,7 @@ def question(report: Report) -> str:
 def section_table(section: Section, report: Report) -> Table:
     """Returns the table of a section, baselines last.
 
-    Published results and marks only where there are any.
+    Columns of published results and of marks are left out if they would be empty.
     """
     columns = [_method_column(section)]
     columns += _setting_columns(section)
@@ -309,9 +314,8 @@ def _metric_columns(section: Section, report: Report, metric: str, rank: int) ->
     """Yields our estimates, and published results and differences if there are any."""
     column = partial(Column, rank=rank, right=True, group=metric_name(metric))
     scores = [row.score(metric) for row in section.rows]
-    # As many digits as published; two where nothing is.
-    printed = [score.published.decimals for score in scores if score.published]
-    digits = max(printed, default=DECIMALS.get(metric, 2))
+    decimals = [score.published.decimals for score in scores if score.published]
+    digits = max(decimals, default=DECIMALS.get(metric, 2))  # as many as published
     best = ""
     means = [f"{score.ours.mean:.{digits}f}" for score in scores if score.ours]
     if len(means) > 1 and is_score(metric):
@@ -320,7 +324,7 @@ def _metric_columns(section: Section, report: Report, metric: str, rank: int) ->
     cells = [show(row, best=best) for row in section.rows]
     cells += map(show, section.baselines)
     yield column(metric_name(metric), cells)
-    if printed:
+    if decimals:
         published, differences = [], []
         for row in section.all_rows:
             score = row.score(metric)
@@ -389,7 +393,8 @@ def _mark_columns(section: Section) -> Iterator[Column]:
 
 
 def _letters(caveats: Sequence[Caveat]) -> str:
-    return " ".join(dict.fromkeys(caveat.mark for caveat in caveats))
+    marks = [caveat.mark for caveat in caveats]
+    return " ".join(dict.fromkeys(marks))
 
 
 def _caption(section: Section, report: Report) -> str:
@@ -410,9 +415,9 @@ def _is_selected_on_test(row: Row) -> bool:
 
 
 def _test_columns(section: Section) -> Iterator[Column]:
-    """Yields the rows that each row is better than, here and in the paper."""
+    """Yields the columns of the rows that each row is better than, here and in the paper."""
     tests = section.tests
-    names = dict(enumerate(row.name for row in section.tested))
+    names = dict(enumerate([row.name for row in section.tested]))
     for title, column, rank in (("better than", "ours", 1), ("in the paper", "paper", 98)):
         cells = dict.fromkeys(section.all_rows, Cell(""))
         for position, won in tests[tests[column] == "above"].groupby("row"):
@@ -430,13 +435,19 @@ def legend(report: Report) -> list[tuple[str, str]]:
     verdicts: set[str] = set()
     marks: set[str] = set()
     for row in report.rows:
-        marks.update(caveat.mark for caveat in row.caveats)
+        for caveat in row.caveats:
+            marks.add(caveat.mark)
         for score in row.scores.values():
             if score.comparison is not None:
                 verdicts.add(score.comparison.verdict)
-    signs = [sign for verdict, sign in VERDICTS.items() if verdict in verdicts]
-    letters = [(mark, meaning) for mark, meaning in MARKS.items() if mark in marks]
-    return signs + letters
+    lines = []
+    for verdict, sign_and_meaning in VERDICTS.items():
+        if verdict in verdicts:
+            lines.append(sign_and_meaning)
+    for mark, meaning in MARKS.items():
+        if mark in marks:
+            lines.append((mark, meaning))
+    return lines
 
 
 def heading(report: Report) -> str:
@@ -506,6 +517,7 @@ def _describe_score(row: Row, metric: str) -> dict[str, Any]:
         line |= asdict(score.comparison)
     line["marks"] = _letters(row.caveats)
     line["details"] = "; ".join(map(str, row.caveats))
-    line["folders"] = " ".join(str(run.folder) for run in row.stored)
+    folders = [str(run.folder) for run in row.stored]
+    line["folders"] = " ".join(folders)
     line["command"] = row.missing.command if row.missing else ""
     return line

@@ -24,17 +24,19 @@ from dml.results.frame import (
     GROUPS,
     NAMED,
     NAMES,
+    Runs,
     common_names,
     differing_options,
     estimate,
     format_option,
-    make_frame,
+    join_runs,
+    make_runs,
     one_per_run,
     option_columns,
 )
 from dml.results.nearest import find_nearest
 from dml.results.tables import Cell, Column, Table, terminal_table
-from dml.runs.folder.stored_run import State, is_run, read_run
+from dml.runs.folder.stored_run import State, StoredRun, is_run, read_run
 
 PUBLISHED = "published (what differs)"
 RANKED = ["data", "protocol", "selected_by"]  # runs are ranked if these are equal
@@ -47,31 +49,33 @@ RANKS = {
 }  # fmt: skip
 
 
-def find_run(word: str, runs: pd.DataFrame) -> Any:
-    """Returns the run with an id, the beginning of an id, a `name=`, or a folder.
+def find_run(word: str, runs: Runs) -> Runs:
+    """Returns the run with an id, the beginning of an id, a `name=`, or a folder, as one row.
 
     Raises:
         UserError: no run, or several.
     """
     if is_run(Path(word)):
-        return one_per_run(make_frame([read_run(Path(word))])).iloc[0]
-    matching = runs[(runs.id == word) | (runs["name"] == word)]
+        run = make_runs([read_run(Path(word))])
+        return run.select(one_per_run(run.table))
+    table = runs.table
+    matching = table[(table.id == word) | (table["name"] == word)]
     if matching.empty:
-        matching = runs[runs.id.str.startswith(word)]
+        matching = table[table.id.str.startswith(word)]
     if matching.empty or not word:
         hint = f"{shell_command('runs')} lists them"
         raise UserError(f"runs: '{word}' is neither the id, name or folder of a run; {hint}")
     if len(matching) > 1:
         ids = ", ".join(matching.id)
         raise UserError(f"runs: '{word}' means several runs: {ids}; type one of these ids")
-    return matching.iloc[0]
+    return runs.select(matching)
 
 
-def select_runs(runs: pd.DataFrame, words: Sequence[str]) -> pd.DataFrame:
+def select_runs(runs: Runs, words: Sequence[str]) -> Runs:
     """Returns the runs that meet all conditions: `loss=ms,mf*` `state=finished` `epochs=60`.
 
-    A name is `state`, `id`, a group, or an option by its dotted name or its last part; one of the
-    values must match, in which `*` stands for any characters.
+    A name is `state`, `id`, a group, or an option: its dotted name or the last part of it. A run
+    meets a condition if it has any of the values, in which `*` stands for any characters.
 
     Raises:
         ConfigError: a name that no run has, or a state that does not exist.
@@ -79,20 +83,21 @@ def select_runs(runs: pd.DataFrame, words: Sequence[str]) -> pd.DataFrame:
     for word in words:
         name, _, wanted = word.partition("=")
         texts = _option_texts(runs, name)
-        if not any(texts) and len(runs):
+        if not any(texts) and not runs.table.empty:
             hint = _suggest_option(runs, name)
             raise ConfigError([f"{name}: no run has such an option{hint}"])
         values = wanted.split(",")
         if name == "state":
             _check_states(values)
-        runs = runs.loc[[_has_value(some, values) for some in texts]]
+        is_chosen = [_has_value(texts_of_run, values) for texts_of_run in texts]
+        runs = runs.select(runs.table.loc[is_chosen])
     return runs
 
 
-def _option_texts(runs: pd.DataFrame, name: str) -> list[list[str]]:
-    """Returns the values of a name per run; of a last part there may be several or none."""
+def _option_texts(runs: Runs, name: str) -> list[list[str]]:
+    """Returns the values of a name per run: none, or several options with this last part."""
     if name in ("state", "id", *NAMES):
-        return [[str(value)] for value in runs[name]]
+        return [[str(value)] for value in runs.table[name]]
     texts: list[list[str]] = []
     for options in runs.options:
         texts.append([])
@@ -102,8 +107,8 @@ def _option_texts(runs: pd.DataFrame, name: str) -> list[list[str]]:
     return texts
 
 
-def _suggest_option(runs: pd.DataFrame, name: str) -> str:
-    """Returns the end of a message: the option that was probably meant."""
+def _suggest_option(runs: Runs, name: str) -> str:
+    """Returns the end of a message about a name that no run has."""
     names = set(NAMES)
     for options in runs.options:
         for option in options:
@@ -125,35 +130,36 @@ def _check_states(values: Iterable[str]) -> None:
             raise ConfigError([f"state: '{value}' does not exist{hint}"])
 
 
-def _is_equal(have: str, want: str) -> bool:
+def _is_equal(text: str, value: str) -> bool:
     try:
-        return float(have) == float(want)
+        return float(text) == float(value)
     except ValueError:
-        return fnmatchcase(have.lower(), want.lower())
+        return fnmatchcase(text.lower(), value.lower())
 
 
-def run_table(runs: pd.DataFrame, width: int, order: str = "") -> list[Text]:
+def run_table(runs: Runs, width: int, order: str = "") -> list[Text]:
     """Returns the table of runs, and a line for each problem; `order` is for the title."""
+    table = runs.table
 
     def texts(metric: str) -> list[str]:
-        return [_number_text(value) for value in runs.get(metric, ())]
+        return [_number_text(value) for value in table.get(metric, ())]
 
-    columns = [_column("id", runs.id)]
-    columns.append(_column("state", [Cell(state, state) for state in runs.state]))
+    columns = [_column("id", table.id)]
+    columns.append(_column("state", [Cell(state, state) for state in table.state]))
     columns += _option_columns(runs)
-    columns += _seed_column(runs)
-    columns += _score_columns(runs, texts)
+    columns += _seed_column(table)
+    columns += _score_columns(table, texts)
     columns += _published_column(runs)
-    columns.append(_epoch_column(runs))
-    columns.append(_column("age", list(map(format_age, runs.age)), right=True))
-    columns.append(_column("size", list(map(decimal, runs["size"])), right=True))
-    title = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
+    columns.append(_epoch_column(table))
+    columns.append(_column("age", list(map(format_age, table.age)), right=True))
+    columns.append(_column("size", list(map(decimal, table["size"])), right=True))
+    title = "1 run" if len(table) == 1 else f"{len(table)} runs"
     title += order
     names = common_names(runs)
     if names:
         title += f": {names}"
     shown = [terminal_table(Table(title, columns), width)]
-    for run in runs[runs.problem != ""].itertuples():
+    for run in table[table.problem != ""].itertuples():
         shown.append(Text(f"{run.id}  {run.problem}", "red"))
     return shown
 
@@ -181,9 +187,9 @@ def _epoch_column(runs: pd.DataFrame) -> Column:
     return _column("epoch", texts, right=True)
 
 
-def _published_column(runs: pd.DataFrame) -> Iterator[Column]:
+def _published_column(runs: Runs) -> Iterator[Column]:
     """Yields the column of the nearest published numbers, if any run has one."""
-    texts = [find_nearest(run) or "" for run in runs.run]
+    texts = [find_nearest(run) or "" for run in runs.by_row]
     if any(texts):
         yield _column(PUBLISHED, texts)
 
@@ -222,10 +228,12 @@ def _selected_title(runs: pd.DataFrame) -> str:
     return label if classes == "test" else f"{label} {classes[:3]}."
 
 
-def _option_columns(runs: pd.DataFrame) -> list[Column]:
+def _option_columns(runs: Runs) -> list[Column]:
     """Returns columns of the names and options in which runs differ."""
     columns = []
-    names = [" ".join(name.split())[:24] for name in runs["name"].astype(object).fillna("")]
+    names = []
+    for name in runs.table["name"].astype(object).fillna(""):
+        names.append(" ".join(name.split())[:24])
     if len(set(names)) > 1:
         columns.append(_column("name", names))
     next_rank = 20
@@ -238,41 +246,45 @@ def _option_columns(runs: pd.DataFrame) -> list[Column]:
     return columns
 
 
-def rank_runs(frame: pd.DataFrame) -> list[pd.DataFrame]:
+def rank_runs(runs: Runs) -> list[Runs]:
     """Returns the rows of each finished configuration, best first within equal `RANKED`."""
-    finished = frame[(frame.state == "finished") & (frame.evaluation != "concatenated")]
+    table = runs.table
+    finished = table[(table.state == "finished") & (table.evaluation != "concatenated")]
     groups = [rows for _, rows in finished.groupby("configuration", sort=False)]
-    return sorted(groups, key=_rank_key)
+    groups.sort(key=_rank_key)
+    return list(map(runs.select, groups))
 
 
 def _rank_key(rows: pd.DataFrame) -> tuple:
     return (*rows[RANKED].iloc[0], -rows["score"].mean())
 
 
-def best_table(groups: Sequence[pd.DataFrame], width: int) -> list[Text]:
+def best_table(groups: Sequence[Runs], width: int) -> list[Text]:
     """Returns the table of configurations (`rank_runs`), joined over seeds and repeats."""
+    tables = [runs.table for runs in groups]
 
     def texts(metric: str) -> list[str]:
-        return [] if "untrained" in metric else [_estimate_text(rows, metric) for rows in groups]
+        return [] if "untrained" in metric else [_estimate_text(rows, metric) for rows in tables]
 
-    first = pd.concat([rows.head(1) for rows in groups])
+    first = pd.concat([rows.head(1) for rows in tables])
+    runs = groups[0].select(first)
     ranks = first.groupby(RANKED).cumcount() + 1
     counts = []
     ids = []
-    for rows in groups:
-        of_group = list(rows.id.unique())
-        counts.append(str(len(of_group)))
-        ids.append(_first_ids(of_group))
+    for rows in tables:
+        different = list(rows.id.unique())
+        counts.append(str(len(different)))
+        ids.append(_first_ids(different))
     columns = [_column("rank", list(map(str, ranks)), right=True)]
-    columns += _option_columns(first)
+    columns += _option_columns(runs)
     columns.append(_column("runs", counts, right=True))
     columns += _score_columns(first, texts)
-    columns += _published_column(first)
+    columns += _published_column(runs)
     columns.append(_column("ids", ids))
-    by = " or ".join([f"{selection} images" for selection in first.selected_by.unique()])
+    by = " images or ".join(first.selected_by.unique())
     spread = "± standard deviation over seeds and repeats, both values of two"
-    text = f"percent; {spread}; ranked by {by}"
-    return [terminal_table(Table(common_names(first), columns, text), width)]
+    text = f"percent; {spread}; ranked by {by} images"
+    return [terminal_table(Table(common_names(runs), columns, text), width)]
 
 
 def _estimate_text(rows: pd.DataFrame, metric: str) -> str:
@@ -285,47 +297,39 @@ def _first_ids(ids: Sequence[str]) -> str:
     return f"{text} …" if len(ids) > 2 else text
 
 
-def compare_runs(
-    first: Any, second: Any, frame: pd.DataFrame, folder: Path, width: int
-) -> list[Text]:
+def compare_runs(first: Runs, second: Runs, runs: Runs, folder: Path, width: int) -> list[Text]:
     """Returns tables and lines that compare two runs, and draws their curves.
 
     Runs of equal seeds are not paired in the test: what a seed draws differs between losses.
 
     Args:
         first, second: of `find_run`.
-        frame: all runs: those of the same configurations are tested.
+        runs: all rows: those of the same configurations are tested.
         folder: of the picture.
         width: characters of the terminal.
 
     Raises:
         UserError: a run cannot be read.
     """
-    runs = pd.DataFrame([first, second])
-    for run in (first, second):
+    both = join_runs([first, second])
+    for run in both.by_row:
         if not run.options:
             raise UserError(f"compare: {run.id} is {run.state}: {run.problem or 'no config yet'}")
-    rows = _option_rows(first, second)
-    scores = _score_rows(first, second)
+    rows = _option_rows(*both.by_row)
+    scores = _score_rows(both.table)
+    rows += scores
     columns = []
-    for n, title in enumerate(("option; test, percent", first.id, second.id, "difference")):
-        columns.append(Column(title, [row[n] for row in rows + scores]))
+    titles = ("option; test, percent", *both.table.id, "difference")
+    for title, texts in zip(titles, zip(*rows, strict=True), strict=True):
+        columns.append(Column(title, texts))
     shown = [terminal_table(Table("", columns, "", len(scores)), width), Text()]
-    text = NO_TEST
-    if first.configuration != second.configuration:
-        of_models = frame[frame.evaluation != "concatenated"]
-        estimates = []
-        for run in (first, second):
-            same = of_models[of_models.configuration == run.configuration]
-            estimates.append(estimate(same, "map_at_r"))
-        text = _describe_test(*estimates)
-    shown.append(Text(text))
-    if runs.selected_by.nunique() == 1:
-        shown += _draw_curves(runs, folder / f"{first.id}-{second.id}.png")
+    shown.append(Text(_test_configurations(both.table.configuration, runs.table)))
+    if both.table.selected_by.nunique() == 1:
+        shown += _draw_curves(both, folder / f"{'-'.join(both.table.id)}.png")
     return shown
 
 
-def _option_rows(first: Any, second: Any) -> list[tuple[str, ...]]:
+def _option_rows(first: StoredRun, second: StoredRun) -> list[tuple[str, ...]]:
     """Returns the options in which two runs differ, with both values."""
     rows: list[tuple[str, ...]] = []
     for name in differing_options([first.options, second.options]):
@@ -339,14 +343,25 @@ def _option_rows(first: Any, second: Any) -> list[tuple[str, ...]]:
     return rows
 
 
-def _score_rows(first: Any, second: Any) -> list[tuple[str, ...]]:
+def _score_rows(runs: pd.DataFrame) -> list[tuple[str, ...]]:
     """Returns the scores that two runs have in common, and their differences."""
     rows: list[tuple[str, ...]] = []
-    common = pd.DataFrame([first, second]).dropna(axis=1, how="any")
+    common = runs.dropna(axis=1, how="any")
     for name, label in tabled(filter(is_score, common)).items():
-        before, after = first[name], second[name]
+        before, after = common[name]
         rows.append((label, f"{before:.2f}", f"{after:.2f}", f"{after - before:+.2f}"))
     return rows
+
+
+def _test_configurations(configurations: Iterable[str], table: pd.DataFrame) -> str:
+    """Returns the outcome of a test between the runs of two configurations."""
+    first, second = configurations
+    if first == second:
+        return NO_TEST
+    of_models = table[table.evaluation != "concatenated"]
+    before = of_models[of_models.configuration == first]
+    after = of_models[of_models.configuration == second]
+    return _describe_test(estimate(before, "map_at_r"), estimate(after, "map_at_r"))
 
 
 def _describe_test(first: Estimate | None, second: Estimate | None) -> str:
@@ -359,15 +374,17 @@ def _describe_test(first: Estimate | None, second: Estimate | None) -> str:
     return f"MAP@R of {first.n} and {second.n} models: {difference}, {p} (Welch's t-test)"
 
 
-def _draw_curves(runs: pd.DataFrame, path: Path) -> list[Text]:
+def _draw_curves(runs: Runs, path: Path) -> list[Text]:
     """Draws the curves of runs, seeds joined; returns the line that names the picture."""
     from dml.results.figures import write_curves  # late: lists draw nothing
     from dml.runs.figures.drawing import check_picture
 
-    first = runs.drop_duplicates("configuration")
+    first = runs.table.drop_duplicates("configuration")
+    titles = _curve_titles(runs.select(first))
     groups = {}
-    for title, configuration in zip(_curve_titles(first), first.configuration, strict=True):
-        groups[title] = list(runs[runs.configuration == configuration].run)
+    for title, configuration in zip(titles, first.configuration, strict=True):
+        same = runs.table[runs.table.configuration == configuration]
+        groups[title] = runs.select(same).by_row
     metric, _, classes = first.selected_by.iloc[0].partition(" on ")
     try:
         origin = f"curves {path.parent.name} {path.stem}"
@@ -380,12 +397,13 @@ def _draw_curves(runs: pd.DataFrame, path: Path) -> list[Text]:
     return [Text(f"curves      {path}")] if drawn else []
 
 
-def _curve_titles(runs: pd.DataFrame) -> list[str]:
+def _curve_titles(runs: Runs) -> list[str]:
     """Returns a title per configuration: its `name=`, or else names and options that differ."""
     columns = option_columns(runs)
+    names = runs.table["name"]
     titles = []
-    for n, (name, loss) in enumerate(zip(runs["name"], runs.loss, strict=True)):
-        if name and sum(runs["name"] == name) == 1:
+    for n, (name, loss) in enumerate(zip(names, runs.table.loss, strict=True)):
+        if name and sum(names == name) == 1:
             titles.append(name)
             continue
         texts = []
@@ -409,31 +427,41 @@ def summarize_sweep(folders: Iterable[Path], outputs: Path, width: int) -> list[
     Returns:
         Texts to print; of one finished run, the nearest published number.
     """
-    stored = [read_run(path) for path in dict.fromkeys(folders) if is_run(path)]
-    frame = make_frame([run for run in stored if run.state == State.FINISHED])
-    if frame.folder.nunique() < 2:
-        published = filter(None, map(find_nearest, frame.run[:1]))
-        return [Text(f"published   {result.hint}") for result in published]
-    groups = rank_runs(frame)
-    runs = one_per_run(pd.concat(groups))
+    stored = map(read_run, filter(is_run, dict.fromkeys(folders)))
+    all_runs = make_runs([run for run in stored if run.state == State.FINISHED])
+    if len(all_runs.stored) < 2:
+        return list(_published_lines(all_runs.stored.values()))
+    groups = rank_runs(all_runs)
+    table = one_per_run(pd.concat([group.table for group in groups]))
+    runs = all_runs.select(table)
     shown = run_table(runs, width, ", best first")
-    shown.append(Text(f"percent, at the best epoch by {', '.join(runs.selected_by.unique())}"))
-    if len(groups) < len(runs):
+    shown.append(Text(f"percent, at the best epoch by {', '.join(table.selected_by.unique())}"))
+    if len(groups) < len(table):
         shown.append(Text())
         shown += best_table(groups, width)
-    same = runs[runs.selected_by == runs.selected_by.iloc[0]]
-    ids = hashlib.sha256(" ".join(sorted(runs.id)).encode()).hexdigest()[:8]
+    same = table[table.selected_by == table.selected_by.iloc[0]]
+    ids = hashlib.sha256(" ".join(sorted(table.id)).encode()).hexdigest()[:8]
     varied = "-".join(option_columns(runs))
     name = re.sub(r"[^\w.-]", "_", varied[:40]).lstrip(".") or "seed"
-    shown += _draw_curves(same, outputs / "sweeps" / f"{name}-{ids}" / "curves.png")
+    shown += _draw_curves(runs.select(same), outputs / "sweeps" / f"{name}-{ids}" / "curves.png")
     shown.append(Text(f"run folders {outputs}/*/*/*-<id>"))
     return shown
 
 
-def to_json(runs: pd.DataFrame) -> str:
-    """Returns a list of objects: scores in percent, age in seconds, size in bytes."""
-    plain = runs.drop(columns=["run", "configuration"])
-    return str(plain.map(_in_utf8).to_json(orient="records", indent=2, force_ascii=False))
+def _published_lines(runs: Iterable[StoredRun]) -> Iterator[Text]:
+    """Yields the published number that is nearest to each run, if there is any."""
+    for run in runs:
+        number = find_nearest(run)
+        if number is not None:
+            yield Text(f"published   {number.hint}")
+
+
+def to_json(runs: Runs) -> str:
+    """Returns a list of objects: all options, scores in percent, age in seconds, size in bytes."""
+    plain = runs.table.map(_in_utf8)
+    plain.insert(plain.columns.get_loc("configuration"), "options", runs.options)
+    plain = plain.drop(columns="configuration")
+    return str(plain.to_json(orient="records", indent=2, force_ascii=False))
 
 
 def _in_utf8(value: Any) -> Any:

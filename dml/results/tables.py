@@ -51,7 +51,7 @@ class Column:
 
     Attributes:
         title: in the header.
-        cells: one per row.
+        cells: a text per row.
         rank: columns of the highest rank are left out first where space is short; 0: never.
         right: whether cells are aligned at the right.
         group: metric whose columns stay together: ours, published, difference.
@@ -70,7 +70,7 @@ class Column:
 
     @property
     def group_name(self) -> str:
-        """Name of its group; of a column without one its title."""
+        """Name of its group; its title if it has none."""
         return self.group or self.title
 
 
@@ -86,13 +86,18 @@ class Table:
     @property
     def rows(self) -> list[list[Cell]]:
         """The cells by row."""
-        return [list(map(_as_cell, cells)) for cells in _rows(self.columns)]
+        rows = []
+        for cells in _rows(self.columns):
+            rows.append(list(map(_as_cell, cells)))
+        return rows
 
     @property
     def groups(self) -> list[tuple[str, list[Column]]]:
         """Neighboring columns of one group, with its name; other columns alone."""
-        groups = groupby(self.columns, attrgetter("group_name"))
-        return [(name, list(columns)) for name, columns in groups]
+        groups = []
+        for name, columns in groupby(self.columns, attrgetter("group_name")):
+            groups.append((name, list(columns)))
+        return groups
 
 
 def _rows(columns: Iterable[Column]) -> list[tuple[str, ...]]:
@@ -110,33 +115,26 @@ def terminal_table(table: Table, width: int) -> Text:
     Columns of the highest rank are left out until it fits, and named below; where that is not
     enough, the cells of the widest are wrapped. rich's own tables take a second for 500 rows.
     """
-    columns = _choose_columns(list(map(_show_column, table.columns)), width)
-    sizes = [column.width for column in columns]
-    widest = sizes.index(max(sizes))
-    excess = max(_total_width(sizes) - width, 0)
-    sizes[widest] = max(sizes[widest] - excess, NARROWEST)
+    columns = _choose_columns([_show_column(column) for column in table.columns], width)
+    sizes = _column_sizes(columns, width)
     rule = Text("─" * _total_width(sizes), "dim")
-    shown = []
+    lines = []
     if table.title:
-        shown.append(Text(show_line(table.title)))
+        lines.append(Text(show_line(table.title)))
     titles = [column.title for column in columns]
-    shown += _row_lines(titles, columns, sizes, "bold")
-    shown.append(rule)
+    lines += _row_lines(titles, columns, sizes, "bold")
+    lines.append(rule)
     rows = _rows(columns)
+    first_below = len(rows) - table.below
     for position, cells in enumerate(rows):
-        if table.below and position == len(rows) - table.below:
-            shown.append(rule)
-        shown += _row_lines(cells, columns, sizes)
-    texts = [show_line(table.caption)]
-    ranks = {column.rank for column in columns}
-    left_out = [column.group_name for column in table.columns if column.rank not in ranks]
+        if position == first_below:
+            lines.append(rule)
+        lines += _row_lines(cells, columns, sizes)
+    lines += _wrapped_lines(show_line(table.caption), width)
+    left_out = _names_left_out(table.columns, columns)
     if left_out:
-        names = list(dict.fromkeys(left_out))
-        texts.append(f"no space for: {join_some(names, 8)}")
-    for text in texts:
-        for line in wrap(text, width):
-            shown.append(Text(line, "dim"))
-    return Text("\n").join(shown)
+        lines += _wrapped_lines(f"no space for: {join_some(left_out, 8)}", width)
+    return Text("\n").join(lines)
 
 
 def _choose_columns(columns: list[Column], width: int) -> list[Column]:
@@ -149,8 +147,33 @@ def _choose_columns(columns: list[Column], width: int) -> list[Column]:
     return columns
 
 
-def _total_width(widths: Sequence[int]) -> int:
-    return sum(widths) + len(GAP) * (len(widths) - 1)
+def _column_sizes(columns: Sequence[Column], width: int) -> list[int]:
+    """Returns the widths of columns; the widest one is narrowed until they fit."""
+    sizes = [column.width for column in columns]
+    widest = sizes.index(max(sizes))
+    excess = max(_total_width(sizes) - width, 0)
+    sizes[widest] = max(sizes[widest] - excess, NARROWEST)
+    return sizes
+
+
+def _total_width(sizes: Sequence[int]) -> int:
+    return sum(sizes) + len(GAP) * (len(sizes) - 1)
+
+
+def _names_left_out(columns: Sequence[Column], shown: Sequence[Column]) -> list[str]:
+    """Returns the different names of the columns, or of their groups, that are not shown."""
+    ranks = {column.rank for column in shown}
+    names: dict[str, None] = {}
+    for column in columns:
+        if column.rank not in ranks:
+            names[column.group_name] = None
+    return list(names)
+
+
+def _wrapped_lines(text: str, width: int) -> Iterator[Text]:
+    """Yields the lines of a text below a table."""
+    for line in wrap(text, width):
+        yield Text(line, "dim")
 
 
 def _row_lines(
@@ -159,19 +182,22 @@ def _row_lines(
     """Yields the lines of a row, several where a cell is wrapped."""
     wrapped = []
     for cell, size in zip(cells, sizes, strict=True):
-        wrapped.append(wrap(cell, size) if len(cell) > size else [cell])
+        is_long = len(cell) > size
+        wrapped.append(wrap(cell, size) if is_long else [cell])
     for parts in zip_longest(*wrapped, fillvalue=""):
         line = Text(style=style)
         for part, cell, column, size in zip(parts, cells, columns, sizes, strict=True):
-            text = part.rjust(size) if column.right else part.ljust(size)
-            line.append(text + GAP, STYLES.get(_as_cell(cell).kind))
+            align = part.rjust if column.right else part.ljust
+            line.append(align(size) + GAP, STYLES.get(_as_cell(cell).kind))
         line.rstrip()
         yield line
 
 
 def _show_column(column: Column) -> Column:
     """Returns the column with its control characters shown, a line a cell."""
-    cells = [Cell(show_line(cell), _as_cell(cell).kind) for cell in column.cells]
+    cells = []
+    for cell in column.cells:
+        cells.append(Cell(show_line(cell), _as_cell(cell).kind))
     return replace(column, title=show_line(column.title), cells=cells)
 
 
@@ -182,12 +208,15 @@ def markdown_table(table: Table) -> list[str]:
     for column in table.columns:
         titles.append(_markdown_cell(Cell(column.title)))
         ruler.append("---:" if column.right else "---")
-    lines = [titles, ruler]
+    lines = [f"### {markdown_text(table.title)}", "", _markdown_row(titles), _markdown_row(ruler)]
     for row in table.rows:
-        lines.append(list(map(_markdown_cell, row)))
-    body = [f"| {' | '.join(line)} |" for line in lines]
-    title, caption = markdown_text(table.title), markdown_text(table.caption)
-    return [f"### {title}", "", *body, "", caption, ""]
+        lines.append(_markdown_row(map(_markdown_cell, row)))
+    lines += ["", markdown_text(table.caption), ""]
+    return lines
+
+
+def _markdown_row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def _markdown_cell(cell: Cell) -> str:

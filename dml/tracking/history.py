@@ -34,23 +34,25 @@ class History:
                 reader = csv.DictReader(lines, restval="")
                 self.rows, self.columns = list(reader), list(reader.fieldnames or FIRST)
                 for row in self.rows:
-                    numbers = _job_of(row), int(row["step"]), float(row["epoch"])
-                    _ = numbers, [float(value) for value in row.values() if value]
+                    _check_row(row)
             except (OSError, ValueError, TypeError, KeyError, csv.Error) as error:
                 raise self._damaged(first_line(error)) from error
 
-    def _damaged(self, why: str) -> UserError:
+    def _damaged(self, reason: str) -> UserError:
         return UserError(
-            f"outputs: {self.path} is damaged ({why}); restore it, or start again with "
+            f"outputs: {self.path} is damaged ({reason}); restore it, or start again with "
             f"overwrite=true"
         )
 
     def append(self, row: dict[str, Any]) -> None:
         """Adds a row; a new column is empty in earlier rows."""
-        # All digits, so that a number is read back unchanged.
-        written = {k: repr(v) if isinstance(v, float) else str(v) for k, v in row.items()}
-        self.rows.append(written)
-        self.columns += [key for key in written if key not in self.columns]
+        cells = {}
+        for column, value in row.items():
+            # All digits of a number, so that it is read back unchanged.
+            cells[column] = repr(value) if isinstance(value, float) else str(value)
+            if column not in self.columns:
+                self.columns.append(column)
+        self.rows.append(cells)
         self._write()
 
     def rewind(self, job: tuple[int, int], count: int) -> None:
@@ -59,13 +61,20 @@ class History:
         Raises:
             UserError: there are fewer than `count` rows, so that the history would have a gap.
         """
-        of_job = [row for row in self.rows if _job_of(row) == job]
-        if len(of_job) < count:
-            raise self._damaged(f"{len(of_job)} of {count} rows before the checkpoint")
-        dropped = {id(row) for row in of_job[count:]}
-        if dropped:
-            self.rows = [row for row in self.rows if id(row) not in dropped]
-            self.columns = self.columns if self.rows else list(FIRST)
+        kept = []
+        rows_of_job = 0
+        for row in self.rows:
+            if _job_of(row) == job:
+                rows_of_job += 1
+                if rows_of_job > count:
+                    continue
+            kept.append(row)
+        if rows_of_job < count:
+            raise self._damaged(f"{rows_of_job} of {count} rows before the checkpoint")
+        if rows_of_job > count:
+            self.rows = kept
+            if not kept:
+                self.columns = list(FIRST)
             self._write()
 
     def adopt(self, other: History, job: tuple[int, int]) -> None:
@@ -86,7 +95,7 @@ class History:
 
     def numbers(self) -> list[dict[str, float]]:
         """Returns all rows as numbers, without empty cells."""
-        return [*map(_numbers_of, self.rows)]
+        return list(map(_numbers_of, self.rows))
 
     def _write(self) -> None:
         if self._stored and self.rows:
@@ -97,6 +106,14 @@ class History:
             write_text(self.path, text.getvalue())
         elif self._stored:
             self.path.unlink(missing_ok=True)
+
+
+def _check_row(row: dict[str, str]) -> None:
+    """Raises an error if a cell is missing or not a number."""
+    _job_of(row)
+    int(row["step"])
+    float(row["epoch"])
+    _numbers_of(row)
 
 
 def _job_of(row: dict[str, str]) -> tuple[int, int]:

@@ -86,7 +86,7 @@ class Tracker:
 
 
 class GuardedTracker(Tracker):
-    """A tracker whose failures are a note: no copy of a result is worth the result.
+    """A tracker whose failures end in a note, so that no copy of a result costs the result.
 
     After a failure nothing more is passed to it in this run.
 
@@ -178,16 +178,22 @@ def flatten_scores(result: dict[str, Any], section: str) -> dict[str, float]:
     sections["concatenated"] = (result.get("concatenated") or {}).get("metrics")
     scores: dict[str, float] = {}
     for prefix, metrics in sections.items():
-        for name, value in (metrics or {}).items():
-            if not isinstance(value, dict):
-                scores[f"{prefix}/{name}"] = value
-                continue
-            scores[f"{prefix}/{name}"] = value["mean"]
-            if value["ci95"] is not None:
-                scores[f"{prefix}_ci95/{name}"] = value["ci95"]
-    omitted = ("repeat", "fold", "seed")
-    return scores | {
-        name: value
-        for name, value in result.items()
-        if isinstance(value, int | float) and name not in omitted and not isinstance(value, bool)
-    }
+        scores |= _prefix_scores(metrics or {}, prefix)
+    for name, value in result.items():
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if is_number and name not in ("repeat", "fold", "seed"):
+            scores[name] = value
+    return scores
+
+
+def _prefix_scores(metrics: Mapping[str, Any], prefix: str) -> dict[str, float]:
+    """Returns scores as `<prefix>/<metric>`, and intervals as `<prefix>_ci95/<metric>`."""
+    scores = {}
+    for name, value in metrics.items():
+        if not isinstance(value, dict):
+            scores[f"{prefix}/{name}"] = value
+            continue
+        scores[f"{prefix}/{name}"] = value["mean"]
+        if value["ci95"] is not None:
+            scores[f"{prefix}_ci95/{name}"] = value["ci95"]
+    return scores

@@ -28,7 +28,7 @@ from dml.tracking.history import History
 from dml.tracking.tracker import Job, RunInfo, Tracker, flatten_scores, replace_options
 
 COMBINED = "combined"
-IDS = ("repeat", "fold", "step")  # parts of a row that are no values
+IDS = ("repeat", "fold", "step")  # columns that identify a row and are not sent as values
 SWITCH_OFF = "tracking=none switches tracking off"
 
 
@@ -137,20 +137,22 @@ class WandbTracker(Tracker):
 
     def conclude(self, summary: dict[str, Any], pictures: Sequence[Path]) -> None:
         """Sends the final scores and figures of the run."""
-        single = len(self.info.jobs) == 1
+        is_single = len(self.info.jobs) == 1
 
         def send_summary() -> None:
-            if single:
+            if is_single:
                 _, run = self._send(self.info.jobs[0], ())
             else:
                 run = self._open_run(self.main_id, COMBINED, {})
             # A different name than in the runs of the models, so that no chart averages both.
-            scores = flatten_scores(summary, "test" if single else COMBINED)
-            row = {f"figures/{path.stem}": self.wandb.Image(str(path)) for path in pictures}
+            scores = flatten_scores(summary, "test" if is_single else COMBINED)
+            row = {}
+            for path in pictures:
+                row[f"figures/{path.stem}"] = self.wandb.Image(str(path))
             if self.artifacts:
                 table = [[name, float(value)] for name, value in scores.items()]
                 row["results"] = self.wandb.Table(columns=["score", "value"], data=table)
-            if row:  # a new one: the last row of scores is already sent
+            if row:  # in a row of its own: the last row of scores is already sent
                 run.log(row)
             run.summary.update(scores)
 
@@ -184,12 +186,18 @@ class WandbTracker(Tracker):
         assert name is not None
         if name not in self._open:
             self._open_run(name, _job_type(job), {"repeat": job[0], "fold": job[1]})
-            rows = [*History(self.info.folder / "history.csv").job_rows(*job), *rows]
+            earlier_rows = History(self.info.folder / "history.csv").job_rows(*job)
+            rows = earlier_rows + list(rows)
         run = self._open[name]
         for row in rows:
-            if (step := int(row["step"])) >= run.step:
-                values = {k: float(v) for k, v in row.items() if k not in IDS}
-                run.log(values, step=step, commit=True)
+            step = int(row["step"])
+            if step < run.step:  # already sent
+                continue
+            values = {}
+            for column, value in row.items():
+                if column not in IDS:
+                    values[column] = float(value)
+            run.log(values, step=step, commit=True)
         return name, run
 
     def _open_run(
@@ -271,7 +279,10 @@ def _mask_described(settings: Mapping[str, Any]) -> dict[str, Any]:
 
     Others, such as the key, are needed as they are, and are not recorded.
     """
-    described = {name: value for name, value in settings.items() if name.startswith("run_")}
+    described = {}
+    for name, value in settings.items():
+        if name.startswith("run_"):
+            described[name] = value
     return {**settings, **mask_options(described)}
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dml.config.check import check
+from dml.config.compositions import compose_config
 from dml.core.atomic_io import output_folder, write_text
 from dml.core.errors import ConfigError, first_line, nearest
 from dml.core.outputs import begins_with, check_output, has_mark, text_mark
@@ -105,7 +106,7 @@ def rehearse(id: str, outputs: Path) -> dict[str, Any]:
     problems, models, summaries = [], 0, []
     for cell in select_cells(cells):
         try:
-            summaries.append(run(check(cell.config)))
+            summaries.append(run(check(compose_config(cell.overrides))))
         except Exception as error:  # a defect of any kind is a result
             problems.append(f"{cell.command}: {first_line(error)}")
         else:
@@ -122,7 +123,8 @@ def select_cells(cells: Sequence[Cell]) -> list[Cell]:
     """Returns the first cell of each method and protocol."""
     first: dict[tuple[str, str], Cell] = {}
     for cell in cells:
-        first.setdefault((cell.config.method.name, cell.config.protocol.name), cell)
+        options = cell.options
+        first.setdefault((options.method.name, options.protocol.name), cell)
     return list(first.values())
 
 

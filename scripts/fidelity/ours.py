@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from dml.config.check import check
+from dml.config.compositions import compose_config
 from dml.config.schema import Config
 from dml.data.protocol_splits import CLASS_FOLDS
 from dml.data.transforms import ToInput, eval_transform, train_transform
@@ -18,7 +19,6 @@ from dml.methods.chance_constrained.k_center import gather_points, pick_k_center
 from dml.models.backbones import TimmBackbone
 from dml.models.bn_inception import BNInception
 from dml.models.embedder import Embedder
-from dml.results.catalog import compose_config
 from dml.retrieval import retrieval_metrics
 from dml.runs.build import Builder
 from scripts.fidelity.exchange import LAMBDA, Arrays, evaluate, fill_network, names, record

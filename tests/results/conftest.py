@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dml.results import catalog
+from dml.config.compositions import compose_config
 from tests.results.made_runs import MLRC, build, make_cell, node, write_history, write_run
 
 VALUES = [0.2205, 0.2215, 0.2210]
@@ -13,7 +13,7 @@ VALUES = [0.2205, 0.2215, 0.2210]
 @pytest.fixture
 def composed():
     """Composes `train.yaml` with overrides as the catalog does: files of groups only once."""
-    return lambda *overrides: catalog.compose_config(overrides)
+    return lambda *overrides: compose_config(overrides)
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def cells(mlrc):
 def report(mlrc, cells, tmp_path):
     """MFCWMS whole, ArcFace on a smaller budget, contrastive missing, one summary cut short."""
     some = cells("mfcwms", "arcface", "contrastive")
-    folder = write_run(tmp_path, some[0].config, [[v] * 4 for v in VALUES], VALUES)
+    folder = write_run(tmp_path, some[0].options, [[v] * 4 for v in VALUES], VALUES)
     write_history(folder, {(r, f): [0.1, 0.2] for r in range(3) for f in range(4)})
     small = mlrc("loss=arcface", "protocol.epochs=5")
     write_run(tmp_path, small, [[v] * 4 for v in VALUES], VALUES)

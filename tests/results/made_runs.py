@@ -9,9 +9,10 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from dml.config.compositions import Options
 from dml.config.identity import digest, protocol_id, result_id
 from dml.config.schema import ExperimentConfig
-from dml.results.catalog import Cell, Options
+from dml.results.catalog import Cell
 from dml.results.report import Report, Row, build_report
 
 NODE = {
@@ -40,15 +41,13 @@ def make_cell(cfg: DictConfig, loss: str = "", overrides: tuple[str, ...] = ()) 
     command = f"python train.py loss={loss} <&>"
     options = json.loads(json.dumps(OmegaConf.to_container(cfg, resolve=True)), object_hook=Options)
     words = overrides or (f"loss={loss}",)
-    cell = Cell(cfg.experiment.id, words, options, Path("none"), command, 1)
-    vars(cell)["config"] = cfg
-    return cell
+    return Cell(cfg.experiment.id, words, options, Path("none"), command, 1)
 
 
 def build(cells: Sequence[Cell], root: Path, **changes: Any) -> Report:
     """The report of an experiment of these cells."""
-    values: Any = OmegaConf.to_container(cells[0].config.experiment)
-    return build_report(ExperimentConfig(**{**values, **changes}), cells, root)
+    values = {**cells[0].options.experiment, **changes}
+    return build_report(ExperimentConfig(**values), cells, root)
 
 
 def find_row(report: Report, method: str, evaluation: str = "separated") -> Row:
@@ -64,9 +63,16 @@ def spread_over_folds(values: Sequence[float]) -> list[list[float]]:
 
 
 def write_run(
-    root: Path, cfg: DictConfig, separated, concatenated=None, metric="map_at_r", **more: Any
+    root: Path,
+    cfg: DictConfig | Options,
+    separated,
+    concatenated=None,
+    metric="map_at_r",
+    **more: Any,
 ) -> Path:
     """A finished run whose `metric` is `separated[repeat][fold]`, as shares of one."""
+    if isinstance(cfg, Options):
+        cfg = OmegaConf.create(json.dumps(cfg))  # JSON is YAML
     folder = root / cfg.experiment.id / "some-run" / f"seed{cfg.seed}-{digest(cfg)}"
     folder.mkdir(parents=True)
     jobs = [

@@ -12,12 +12,12 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from dml.config.check import check
+from dml.config.compositions import compose_cells, compose_config
 from dml.config.grids import expand_grids
 from dml.config.identity import digest, identity, result_id
 from dml.core.errors import ConfigError
 from dml.core.installation import CONFIGS
-from dml.results import catalog
-from dml.results.catalog import compose_config, experiment_ids, list_cells, load_experiment
+from dml.results.catalog import experiment_ids, list_cells, load_experiment
 from dml.runs.folder.run_folder import RunFolder
 
 # The smallest of everything; `scale=standin` alone takes minutes.
@@ -69,7 +69,7 @@ def test_a_cell_runs_on_a_stand_in(name, tmp_path, glyphs_root):
     own = DIGITS if compose_config([f"experiment={name}"]).search is None else ONE_TRIAL
     found = list_cells(name, [*SMALLEST, *own, f"outputs={tmp_path}", f"data.root={glyphs_root}"])
     cell = found[-1]
-    config = check(cell.config)
+    config = check(compose_config(cell.overrides))
     summary = run(config)
     assert RunFolder.of(config).path == cell.folder
     assert (cell.folder / "summary.json").exists()
@@ -95,21 +95,18 @@ def test_the_sweeper_runs_the_cells_of_the_catalog(name):
         jobs = expand_grids(sweeper.params, sweeper.grids, [word], loader)
     cells = list_cells(name)
     assert jobs == [list(cell.overrides) for cell in cells]
-    settings = {str(cell.config.experiment.setting) for cell in cells}
+    settings = {str(cell.options.experiment.setting) for cell in cells}
     assert len(settings) > 2  # and a job's own config gives its setting
     assert {str(compose_config(job).experiment.setting) for job in jobs} == settings
 
 
-def test_stored_cells_are_those_that_are_composed(tmp_path, monkeypatch):
-    monkeypatch.setattr(catalog, "_cache_folder", lambda: tmp_path)
-    name, place = "mft_table12", "some/where"
-    composed = catalog._compose_cells(f"experiment={name}", f"outputs={place}")
-    for _ in ("written", "read"):
-        cells = list_cells(name, outputs=place)
-        assert [[list(cell.overrides), cell.options] for cell in cells] == composed
-        assert digest(cells[-1].options) == digest(cells[-1].config)
-        assert cells[-1].config.outputs == "some/where"
-        assert any(tmp_path.glob("*.json"))
+def test_cells_below_another_folder():
+    name, folder = "mft_table12", "some/where"
+    composed = compose_cells(name, [f"outputs={folder}"])
+    cells = list_cells(name, outputs=folder)
+    assert [[list(cell.overrides), cell.options] for cell in cells] == composed
+    assert digest(cells[-1].options) == digest(compose_config(cells[-1].overrides))
+    assert cells[-1].options.outputs == folder
 
 
 def test_an_experiment_of_a_script_is_not_trained(command_line):
@@ -132,30 +129,17 @@ def test_the_description_of_an_experiment_is_not_in_the_digest(composed):
 
 def test_overrides_come_before_the_papers_values(composed):
     (cell,) = list_cells("ccp_table4", ["data=cars", "loss=c2", "method=plain"])
-    assert cell.config.loss.positive_margin == 0.2652
+    assert cell.options.loss.positive_margin == 0.2652
     (cell,) = list_cells(
         "ccp_table4", ["data=cars", "loss=c2", "method=plain", "loss.positive_margin=1"]
     )
-    assert cell.config.loss.positive_margin == 1
+    assert cell.options.loss.positive_margin == 1
     (cell,) = list_cells("mft_table14", ["data=cub", "loss=mfcwms"])
-    assert (cell.config.loss.alpha, cell.config.experiment.setting) == (20, "alpha=20")
+    assert (cell.options.loss.alpha, cell.options.experiment.setting) == (20, "alpha=20")
 
 
 def test_cells_with_the_values_of_a_table():
     (cell,) = list_cells("mft_table1", ["loss=arcface", "data=cub", "params=mlrc"])
     assert cell.options.loss.margin == 23.22
     assert "params=mlrc" in cell.command
-    assert cell.config.loss.margin == 23.22
-
-
-@pytest.mark.parametrize("damage", ["null", "3", "[1]", "{}", "", "\x00", "a\nnull"])
-def test_a_damaged_composition_is_made_anew(tmp_path, monkeypatch, damage):
-    monkeypatch.setattr(catalog, "_cache_folder", lambda: tmp_path)
-    catalog._compose.cache_clear()
-    expected = [cell.command for cell in list_cells("mft_table12")]
-    files = {path: path.read_text() for path in tmp_path.glob("*.json")}
-    for path in files:
-        path.write_text(damage)
-    catalog._compose.cache_clear()
-    assert [cell.command for cell in list_cells("mft_table12")] == expected
-    assert any(path.read_text() == text for path, text in files.items())
+    assert compose_config(cell.overrides).loss.margin == 23.22

@@ -118,7 +118,7 @@ def test_tests_of_all_pairs(cells, tmp_path):
     some = cells("arcface", "mfcont", "mfcwms")
     samples = [[value + shift for value in TEN] for shift in (0.0, 0.0002, 0.01)]
     for values, cell in zip(samples, some, strict=True):
-        write_run(tmp_path, cell.config, spread_over_folds(values), TEN)
+        write_run(tmp_path, cell.options, spread_over_folds(values), TEN)
     report = build(some, tmp_path)
     section = report.sections[0]
     assert [row.key.method for row in section.tested] == ["arcface", "mf_contrastive", "mf_cwms"]

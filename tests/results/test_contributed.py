@@ -5,6 +5,7 @@ import os
 import pandas as pd
 import pytest
 
+from dml.config.compositions import compose_config
 from dml.results.catalog import list_cells
 from dml.results.frame import estimate, make_frame, read_runs, write_runs
 from dml.runs.folder.stored_run import read_run
@@ -19,8 +20,7 @@ VALUES = [0.2205, 0.2215, 0.2210]
 def sent(tmp_path, monkeypatch):
     """A file of one run, made in a folder of another machine."""
     (cell,) = list_cells("mft_table1", ["data=cub", "loss=mfcwms"])
-    cfg = cell.config.copy()
-    cfg.outputs = str(tmp_path / "theirs")
+    cfg = compose_config([*cell.overrides, f"outputs={tmp_path / 'theirs'}"])
     made = write_run(tmp_path / "theirs", cfg, [[v] * 4 for v in VALUES], VALUES)
     path = tmp_path / "mft_table1_runs.csv"
     path.write_text(write_runs([read_run(made)]))

@@ -1,8 +1,17 @@
 """The table of runs: a row per evaluation and repeat."""
 
+import pandas as pd
 import pytest
 
-from dml.results.frame import estimate, load_frame, make_frame, one_per_run
+from dml.results.frame import (
+    estimate,
+    join_runs,
+    load_frame,
+    load_runs,
+    make_frame,
+    make_runs,
+    one_per_run,
+)
 from dml.runs.folder.stored_run import find_runs, read_run
 from tests.results.made_runs import write_run
 from tests.stored_runs import write_stored_run
@@ -44,3 +53,22 @@ def test_runs_in_any_state_are_rows(tmp_path):
     assert (runs.loc["stopped", "score"], runs.loc["stopped", "epoch"]) == (30.0, 2.0)
     assert runs.loc["damaged", "problem"].startswith("summary.json is damaged: ")
     assert make_frame(()).empty
+
+
+def test_a_table_has_plain_values_and_knows_its_runs(mlrc, tmp_path):
+    write_run(tmp_path, mlrc(), [[0.1, 0.3], [0.2, 0.4]], [0.5, 0.7])
+    write_stored_run(tmp_path, None, curve=(0.1, 0.3), seed=1)
+    (write_stored_run(tmp_path, seed=2) / "summary.json").write_text("[")
+    runs = load_runs(tmp_path)
+    for value in runs.table.to_numpy().ravel():
+        assert value is None or value is pd.NA or isinstance(value, str | bool | int | float)
+    for folder, run in zip(runs.table.folder, runs.by_row, strict=True):
+        assert str(run.folder) == folder
+    assert len(runs.distinct) == 3
+    assert len(runs.table) == 2 * 2 + 2  # evaluations × repeats, and those without a result
+    last_first = runs.select(runs.table.iloc[::-1])
+    assert last_first.distinct == runs.distinct[::-1]
+    assert last_first.options == runs.options[::-1]
+    parts = [runs.select(runs.table[runs.table.state == state]) for state in ("stopped", "damaged")]
+    joined = join_runs([make_runs(()), *parts])
+    assert [run.state for run in joined.by_row] == ["stopped", "damaged"]

@@ -9,7 +9,9 @@ import pytest
 from matplotlib.axes import Axes
 
 from dml.results import figures
+from dml.results.catalog import load_experiment
 from dml.results.figures import draw_figures
+from dml.results.report import build_report
 from dml.results.report_files import render_page
 from tests.results.made_runs import build, make_cell, write_run
 
@@ -114,3 +116,17 @@ def test_relative_improvements_are_above_the_lowest(mlrc, tmp_path, monkeypatch)
     picture = draw_figures(report)[-1]  # of the separated scores alone
     assert "relative to contrastive" in picture[0]
     assert bars == pytest.approx([0, 10, 50])  # contrastive, triplet, ms
+
+
+def test_pictures_of_runs_show_the_best_configuration_of_each_method(composed, tmp_path):
+    """The best method comes first, also if it has the worst configuration as well."""
+    scores = (("triplet", 0.1, 0.3), ("ms", 0.1, 0.5), ("ms", 0.2, 0.1), ("triplet", 0.2, 0.2))
+    for loss, lr, score in scores:
+        folder = write_run(tmp_path, composed(f"loss={loss}", f"optim.lr={lr}"), [[score]])
+        (folder / "figures").mkdir()
+        (folder / "figures" / "neighbors.png").write_bytes(b"")
+    report = build_report(load_experiment("single"), (), tmp_path)
+    titles = [title for title, _ in draw_figures(report) if title.startswith("neighbors")]
+    assert len(titles) == 2
+    assert titles[0].startswith("neighbors of ms (lr 0.1) on ")
+    assert titles[1].startswith("neighbors of triplet (lr 0.1) on ")

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from dml.config.compositions import compose_config
 from dml.core.installation import CONFIGS
-from dml.results.catalog import compose_config, list_cells
+from dml.results.catalog import list_cells
 from dml.results.published import read_table
 
 with open(Path(__file__).with_name("paper_facts.csv"), newline="") as file:

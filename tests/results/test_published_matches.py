@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from omegaconf import DictConfig
 
 from dml.config.check import check
+from dml.config.compositions import Options, compose_config
 from dml.results.catalog import PAPERS, experiment_ids, list_cells, load_experiment
 from dml.results.plan import estimate_hours
 from dml.results.published import find_results, parse_setting, read_table
 
 
-def expected_setting(cfg: DictConfig) -> dict[str, object]:
+def expected_setting(cfg: Options) -> dict[str, object]:
     """The setting that the table of published results would give a config."""
     method, loss = cfg.method, cfg.loss
     setting = {
@@ -61,7 +61,7 @@ def test_every_cell_and_every_result_has_a_match_or_a_reason(paper):
         assert bool(cells) == about.trains
         assert about.trains or about.script
         for cell in cells:
-            check(cell.config)
+            check(compose_config(cell.overrides))
         if about.trains:
             hours = sum(estimate_hours(cell) for cell in cells)
             assert about.gpu_hours == pytest.approx(hours, rel=0.06, abs=0.01), id
@@ -74,7 +74,7 @@ def test_every_cell_and_every_result_has_a_match_or_a_reason(paper):
         columns["evaluation"] = key.evaluation
         assert any(found) or find_reason("not_printed.csv", columns), (about.id, key)
         lines.update(one.line for some in found for one in some)
-        runs_with = expected_setting(cell.config)
+        runs_with = expected_setting(cell.options)
         for name, value in parse_setting(key.setting).items():
             if name != "study":
                 assert {name: value} == parse_setting(f"{name}={runs_with[name]}"), key

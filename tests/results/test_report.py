@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from dml.results.catalog import load_experiment
+from dml.results.catalog import list_cells, load_experiment
 from dml.results.report import build_report
 from dml.results.report_files import list_parts, render_page, section_table, to_frame, to_markdown
 from dml.results.tables import Table, terminal_table
@@ -50,7 +50,7 @@ def test_csv_has_every_number(report):
 
 def test_numbers_and_verdicts(cells, tmp_path):
     some = cells("mfcwms", "arcface")
-    write_run(tmp_path, some[0].config, spread_over_folds(TEN), [v + 0.05 for v in TEN])
+    write_run(tmp_path, some[0].options, spread_over_folds(TEN), [v + 0.05 for v in TEN])
     report = build(some, tmp_path)
     assert (len(report.cells), report.status) == (2, "1 of 2 cells run")
     assert report.missing == [some[1]]
@@ -63,7 +63,7 @@ def test_numbers_and_verdicts(cells, tmp_path):
     assert concatenated.score("map_at_r").comparison.difference == pytest.approx(27.10 - 27.03)
     assert list(row.caveats) == []
     missing = find_row(report, "arcface")
-    assert missing.runs.empty
+    assert missing.runs.table.empty
     assert str(missing.score("map_at_r").published) == "21.46 ± 0.13"
 
 
@@ -131,3 +131,25 @@ def test_networks_before_training_are_baselines_of_every_table(composed, tmp_pat
     assert untrained.score("map_at_r").ours.values == pytest.approx((10, 20))
     assert off_the_shelf.method == "off the shelf"
     assert off_the_shelf.score("map_at_r").ours.mean == pytest.approx(20)
+
+
+def test_a_network_off_the_shelf_stands_below_with_its_published_result(tmp_path):
+    """Table 1 of pfml prints Recall@1 of 83.1 for ViT-S on CUB without training, as quoted."""
+    name = "pfml_table1"
+    cells = []
+    for cell in list_cells(name, outputs=str(tmp_path)):
+        if (cell.options.data.name, cell.options.backbone.name) == ("cub", "vit_s16"):
+            cells.append(cell)
+            write_run(tmp_path, cell.options, [[0.835]], None, "recall_at_1", embedding_size=384)
+    assert [cell.options.method.name for cell in cells] == ["plain", "untrained"]
+    report = build_report(load_experiment(name), cells, tmp_path)
+    (section,) = report.sections
+    table = section_table(section, report)
+    assert table.below == 1
+    rows = {str(row[0]): list(map(str, row[1:4])) for row in table.rows}
+    assert [column.title for column in table.columns[1:4]] == ["Recall@1", "published", "Δ"]
+    assert rows["pfml"] == ["83.5", "87.8 ± 0.2", "-4.3 ·"]
+    assert rows["off the shelf"] == ["83.5", "83.1", "+0.4 ·"]
+    assert (table.columns[-1].title, table.columns[-1].cells) == ("marks", ["R", "N"])
+    lines = to_frame([report]).query("metric == 'recall_at_1'").set_index("method")
+    assert dict(lines.printed_text) == {"pfml": "87.8", "vit_s": "83.1"}

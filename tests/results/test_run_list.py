@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from dml.results.frame import load_frame, one_per_run
+from dml.results.frame import load_runs, one_per_run
 from dml.results.run_list import (
     best_table,
     format_age,
@@ -18,7 +18,7 @@ from tests.stored_runs import write_stored_run
 
 
 @pytest.fixture
-def frame(tmp_path):
+def rows(tmp_path):
     """Two losses with two learning rates and two seeds each, and a run that was stopped."""
     for loss in ("ms", "triplet"):
         for lr in (0.001, 0.01):
@@ -26,7 +26,12 @@ def frame(tmp_path):
                 score = 0.3 + lr + seed / 10 - (loss == "triplet") / 20
                 write_stored_run(tmp_path, score, loss=loss, lr=lr, seed=seed)
     write_stored_run(tmp_path, None, curve=(0.1, 0.25, 0.2), name="halfway there")
-    return load_frame(tmp_path)
+    return load_runs(tmp_path)
+
+
+@pytest.fixture
+def runs(rows):
+    return rows.select(one_per_run(rows.table))
 
 
 @pytest.mark.parametrize(
@@ -41,12 +46,12 @@ def frame(tmp_path):
         ("name=x", 0),
     ],
 )
-def test_runs_that_meet_all_conditions(frame, words, count):
-    assert len(select_runs(one_per_run(frame), words.split())) == count
+def test_runs_that_meet_all_conditions(runs, words, count):
+    chosen = select_runs(runs, words.split())
+    assert len(chosen.table) == len(chosen.distinct) == count
 
 
-def test_a_wide_list_has_it_all_and_a_narrow_one_the_names(frame):
-    runs = one_per_run(frame)
+def test_a_wide_list_has_it_all_and_a_narrow_one_the_names(runs):
     lines = run_table(runs, 140)[0].plain.splitlines()
     assert lines[0] == "9 runs: digits, traditional, plain, small_cnn"
     header = "id state name loss lr seed MAP@R untrained P@1 epoch age size"
@@ -64,15 +69,14 @@ def test_a_wide_list_has_it_all_and_a_narrow_one_the_names(frame):
     assert left_out.split(", ") == ["name", "lr", "untrained", "P@1", "epoch", "age", "size"]
 
 
-def test_the_best_configurations_come_first(frame):
-    lines = best_table(rank_runs(frame), 110)[0].plain.splitlines()
+def test_the_best_configurations_come_first(rows):
+    lines = best_table(rank_runs(rows), 110)[0].plain.splitlines()
     assert lines[1].split() == ["rank", "loss", "lr", "runs", "MAP@R", "P@1", "ids"]
     assert lines[3].split()[:7] == ["1", "ms", "0.01", "2", "31.00,", "41.00", "51.00,"]
     assert "ranked by map_at_r on test images" in lines[-1]
 
 
-def test_json_has_everything(frame):
-    runs = one_per_run(frame)
+def test_json_has_everything(runs):
     records = json.loads(to_json(runs))
     assert len(records) == 9
     first = next(one for one in records if one["loss"] == "ms" and one["state"] == "finished")
@@ -84,7 +88,7 @@ def test_json_has_everything(frame):
 def test_problems_stand_below(tmp_path):
     folder = write_stored_run(tmp_path)
     (folder / "summary.json").write_text("{")
-    _, problem = run_table(one_per_run(load_frame(tmp_path)), 80)
+    _, problem = run_table(load_runs(tmp_path), 80)
     assert problem.plain.startswith(f"{folder.name[-8:]}  summary.json is damaged")
 
 

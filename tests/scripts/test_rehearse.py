@@ -16,10 +16,10 @@ def test_a_cell_of_each_method_is_run_and_shown(tmp_path, monkeypatch):
     monkeypatch.setattr(rehearsal, "STAND_IN", ("scale=standin", *SMALL))
     found = rehearse("metrix_figure4", tmp_path)
     cells = list_cells("metrix_figure4", ["scale=standin", *SMALL, f"outputs={tmp_path}"])
-    methods = {cell.config.method.name for cell in cells}
+    methods = {cell.options.method.name for cell in cells}
     numbers = {"cells": len(cells), "runs": len(methods), "problems": []}
     assert numbers.items() <= found.items()
-    assert {cell.config.method.name for cell in select_cells(cells)} == methods
+    assert {cell.options.method.name for cell in select_cells(cells)} == methods
     assert (tmp_path / "reports" / "metrix_figure4.html").exists()
 
 

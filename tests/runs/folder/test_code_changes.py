@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import dml
-from dml.results.frame import load_frame
+from dml.results.frame import load_runs
 from dml.results.run_list import rank_runs
 from dml.runs.folder.stored_run import read_run
 from tests.conftest import TINY
@@ -82,9 +82,9 @@ def test_repeats_of_two_codes_are_not_averaged(sign, command_line):
     sign("-1.0")
     status, _, err = command_line("-m", *WORDS, *OWN, "seed=0,1")
     assert status == 0, err
-    groups = rank_runs(load_frame(Path("outputs")))
-    assert sorted(len(group) for group in groups) == [1, 2]
-    codes = [{run.content["code"]["my_sign"] for run in group.run} for group in groups]
+    groups = rank_runs(load_runs(Path("outputs")))
+    assert sorted(len(group.table) for group in groups) == [1, 2]
+    codes = [{run.content["code"]["my_sign"] for run in group.distinct} for group in groups]
     assert [len(code) for code in codes] == [1, 1]
     assert codes[0] != codes[1]
 
