@@ -182,22 +182,41 @@ def judge_claims(study: Declaration, results: Results, ranking: pd.DataFrame) ->
         low, high = difference.interval(each)
         arms = ranking.loc[[claim.better, claim.than]]
         points = [compare(classes, claim.better, claim.than).points for classes in equal]
-        used = all(arms[column].iloc[0] >= least for column, least in claim.requires.items())
-        if not arms.learned.all() or not used:
+        uses_mechanism = True
+        for column, least in claim.requires.items():
+            uses_mechanism &= bool(arms[column].iloc[0] >= least)
+        is_certain = p < 1 - study.confidence and min(abs(low), abs(high)) > noise
+        if not arms.learned.all() or not uses_mechanism:
             verdict = NOT_TESTED
         elif -study.margin < low and high < study.margin:
-            verdict = "unknown" if arms.edges.any() else "equivalent"
-            if max(map(abs, points)) >= study.margin:
-                verdict = STILL_RISING
-        elif p < 1 - study.confidence and min(abs(low), abs(high)) > noise and low * high > 0:
-            better = difference.points > 0
-            verdict = "better" if better else "worse"
-            if arms.edges.iloc[1 if better else 0]:
-                verdict = "unknown"  # a wider range may improve the arm that is behind
-            if min(points) * max(points) <= 0:
-                verdict = STILL_RISING
+            verdict = _judge_equivalence(arms, points, study.margin)
+        elif is_certain and low * high > 0:
+            verdict = _judge_difference(arms, points, difference.points > 0)
         else:
             verdict = "unknown"
         row = {"points": difference.points, "low": low, "high": high, "p": p, "verdict": verdict}
         rows.append({**claim.model_dump(exclude={"requires"}), **row, "lengths": points})
     return pd.DataFrame(rows)
+
+
+def _judge_equivalence(arms: pd.DataFrame, points: Sequence[float], margin: float) -> str:
+    """Returns the verdict on two arms whose difference is within the margin.
+
+    Args:
+        arms: the rows of both in the ranking.
+        points: differences of equally long trainings.
+        margin: of equivalence.
+    """
+    if max(map(abs, points)) >= margin:
+        return STILL_RISING
+    return "unknown" if arms.edges.any() else "equivalent"
+
+
+def _judge_difference(arms: pd.DataFrame, points: Sequence[float], is_better: bool) -> str:
+    """Returns the verdict on two arms that differ; `is_better` says whether the first is ahead."""
+    if min(points) * max(points) <= 0:
+        return STILL_RISING
+    behind = 1 if is_better else 0
+    if arms.edges.iloc[behind]:
+        return "unknown"  # a wider range may improve the arm that is behind
+    return "better" if is_better else "worse"
