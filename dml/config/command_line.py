@@ -58,9 +58,8 @@ def refuse_wrong_flags(flags: Sequence[str]) -> None:
         if has_value and name in FLAGS:
             raise ConfigError([f"{name}: takes no value; options are name=value, without dashes"])
     try:
-        parsed = parse_flags(
-            [flag for flag in flags if flag != "--version"]
-        )  # that ends the process
+        # --version would end the process.
+        parsed = parse_flags([flag for flag in flags if flag != "--version"])
     except ArgumentError as error:
         problem = str(error).removeprefix("argument ")
         raise ConfigError([f"{problem}; --hydra-help describes the flags"]) from error
