@@ -19,7 +19,7 @@ from dml.core.atomic_io import replace_file
 from dml.core.errors import UserError
 from dml.core.plain_text import print_plain
 from dml.retrieval.embedding_file import ImageEmbeddings, open_embeddings
-from dml.retrieval.exact_search import nearest_neighbors
+from dml.retrieval.exact.search import nearest_neighbors
 
 SAMPLE = 100  # rows that measure the recall of an index
 PROBED = 32  # lists of an index that are searched

@@ -23,17 +23,18 @@ from dml.config.signatures import import_target
 from dml.core.errors import ConfigError, UserError
 from dml.data import transforms
 from dml.data.cache import open_image_source
-from dml.data.features import hash_features
-from dml.data.image_check import exclude_undecodable
 from dml.data.image_dataset import ImageSource
 from dml.data.image_index import ImageIndex, Subset
+from dml.data.preparation.image_check import exclude_undecodable
 from dml.data.protocol_splits import merge_query_and_gallery, take_part
+from dml.data.readers.features import hash_features
 from dml.methods.plain import Plain
 from dml.methods.reference_losses import disable_normalization
 from dml.models.backbones import complete
 from dml.models.embedder import Embedder, compile_backbone
 from dml.models.identity import Identity
 from dml.tracking import Tracker
+from dml.training.data_parallel import synchronize_batch_norm
 from dml.training.device import set_precision
 from dml.training.interfaces import Method
 from dml.training.optim import (
@@ -42,7 +43,7 @@ from dml.training.optim import (
     named_schedule,
     parameter_groups,
 )
-from dml.training.process_group import ProcessGroup, synchronize_batch_norm
+from dml.training.process_group import ProcessGroup
 
 # Supplied to losses and methods that accept them, under the names of other codebases too.
 CLASSES = "num_classes num_class n_classes n_class nb_classes class_num classes out_features"

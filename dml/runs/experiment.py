@@ -32,10 +32,10 @@ from dml.core.secrets import MASK
 from dml.core.signals import StopRequest, raise_on_signals
 from dml.data.image_index import ImageIndex
 from dml.data.protocol import Job
-from dml.methods.dry_run import dry_run
 from dml.runs.console import console, print_line, print_results
 from dml.runs.context import RunContext
 from dml.runs.drawing_guard import DrawingGuard
+from dml.runs.dry_run import dry_run
 from dml.runs.figures.run_figures import draw_curves
 from dml.runs.folder.code_changes import find_code_notes, refuse_changed_code
 from dml.runs.folder.run_folder import RunFolder, load_options

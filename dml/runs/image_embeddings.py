@@ -28,10 +28,10 @@ from dml.core.outputs import check_not_input, check_output
 from dml.core.progress import show_progress
 from dml.core.row_store import open_store, open_store_folder, remove_store_folder
 from dml.data.decode import BACKGROUND as DEFAULT_BACKGROUND
-from dml.data.folder import list_images
-from dml.data.image_check import count_transparent
 from dml.data.image_index import ImageIndex, Subset, describe_images
 from dml.data.loaders import resolve_eval_batch_size
+from dml.data.preparation.image_check import count_transparent
+from dml.data.readers.folder import list_images
 from dml.data.samplers import augmentation_seeds
 from dml.data.transforms import Views
 from dml.retrieval import embedding_file
@@ -76,7 +76,7 @@ def embed(
 
     Args:
         network: see `dml.load`.
-        images: a folder, a list of paths in a file (see `dml.data.folder.list_images`) or in
+        images: a folder, a list of paths in a file (see `readers.folder.list_images`) or in
             Python, uint8 pixels N×H×W×3, images (see `ImageIndex.images`), or a dataset
             (`data=cub`), with its splits. Files of a user are rotated upright by their EXIF
             orientation.

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from dml.data.digits import read_digits
 from dml.data.protocol_splits import mlrc_folds, single_split
+from dml.data.readers.digits import read_digits
 from dml.retrieval import nearest_neighbors
 from dml.runs.figures.drawing import BLUE, GREEN, GREY, ORANGE, RED, plt, save, tidy
 

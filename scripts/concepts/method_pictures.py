@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from dml.losses.potential_functions import DecayingPotential
-from dml.retrieval.geometry import greedy_k_center
+from dml.retrieval.coverage import greedy_k_center
 from dml.runs.figures.drawing import BLUE, COLORS, GREEN, GREY, ORANGE, RED, plt, save, tidy
 from scripts.studies.potential_plot import EXTENT, potential_at, toy_charges
 

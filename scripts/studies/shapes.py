@@ -15,8 +15,8 @@ from scipy.spatial.transform import Rotation
 
 from dml.core.download import Checksum
 from dml.core.progress import show_progress
-from dml.data.shapes import read_shapes
-from dml.data.sources import DatasetSource, SourceFile
+from dml.data.preparation.sources import DatasetSource, SourceFile
+from dml.data.readers.shapes import read_shapes
 from scripts.studies.packages import write_table
 
 COLUMNS = ("label", "role", "object", "view", "obj_sha256")

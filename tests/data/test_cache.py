@@ -11,10 +11,10 @@ from dml.core.errors import UserError
 from dml.data import cache as cache_module
 from dml.data.cache import PixelCache, open_image_source
 from dml.data.decode import load_image
-from dml.data.folder import read_folder
-from dml.data.image_check import exclude_undecodable
 from dml.data.image_index import ImageIndex, hash_listing
 from dml.data.loaders import LoaderOptions, eval_batches, train_batches
+from dml.data.preparation.image_check import exclude_undecodable
+from dml.data.readers.folder import read_folder
 from dml.data.samplers import RandomBatches
 from dml.data.transforms import eval_transform, train_transform
 from tests.data.trees import class_folders, save

@@ -100,7 +100,7 @@ def group(name):
 
 
 CLASSES = {  # that custom choices leave to the user
-    "data=custom": "data.reader._target_=dml.data.digits.read_digits",
+    "data=custom": "data.reader._target_=dml.data.readers.digits.read_digits",
     "backbone=custom": "backbone._target_=dml.models.small_cnn.SmallCNN",
     "backbone=timm": "backbone.model=resnet18",
 }

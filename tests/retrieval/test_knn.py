@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from dml.retrieval import exact_search, nearest_neighbors, retrieval_metrics
-from dml.retrieval.plain_search import PlainSearch
+from dml.retrieval import nearest_neighbors, retrieval_metrics
+from dml.retrieval.exact import search
+from dml.retrieval.exact.plain_search import PlainSearch
 from tests.retrieval import reference
 
 ENGINES = ["cpu", "plain", "faiss"]
@@ -14,7 +15,7 @@ ENGINES = ["cpu", "plain", "faiss"]
 def backend(request, monkeypatch):
     """The name of the backend; "plain" is the engine for GPUs, run on the CPU."""
     if request.param == "plain":
-        monkeypatch.setattr(exact_search, "CpuSearch", PlainSearch)
+        monkeypatch.setattr(search, "CpuSearch", PlainSearch)
     if request.param == "faiss":
         pytest.importorskip("faiss")
     return "faiss" if request.param == "faiss" else "torch"

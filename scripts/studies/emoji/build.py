@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from dml.core.download import Checksum
-from dml.data.emoji import read_emoji
-from dml.data.sources import DatasetSource, SourceFile
+from dml.data.preparation.sources import DatasetSource, SourceFile
+from dml.data.readers.emoji import read_emoji
 from scripts.studies.emoji.codes import EmojiNames, find_codes, read_set
 from scripts.studies.emoji.drawings import Classes, Drawing, draw_classes
 from scripts.studies.emoji.sets import SETS

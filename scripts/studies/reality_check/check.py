@@ -9,7 +9,7 @@ import dml
 from dml.core.atomic_io import output_folder
 from dml.core.errors import UserError
 from dml.core.plain_text import print_plain
-from dml.data.features import read_features
+from dml.data.readers.features import read_features
 from scripts.studies.reality_check.declaration import Claim, read_declaration
 from scripts.studies.reality_check.page import write_page
 from scripts.studies.reality_check.statistics import describe_rank

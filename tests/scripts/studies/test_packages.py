@@ -7,7 +7,7 @@ import pytest
 
 from dml.core.download import Checksum, ChecksumError
 from dml.core.errors import UserError
-from dml.data.sources import SourceFile
+from dml.data.preparation.sources import SourceFile
 from scripts.studies.packages import fetch
 
 RIGHT = Checksum("sha256", hashlib.sha256(b"an archive\n").hexdigest())

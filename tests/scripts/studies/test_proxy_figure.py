@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from dml.data.digits import read_digits
+from dml.data.readers.digits import read_digits
 from scripts.studies.proxy_figure import OVERRIDES, SAMPLES, SampleConstrained, draw_proxy_figure
 
 FEW = ("protocol.steps_per_epoch=2", "protocol.epochs=4", "method.stage_patience=1")

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from dml.core.download import Checksum
-from dml.data.shapes import read_shapes
+from dml.data.readers.shapes import read_shapes
 from scripts.studies.packages import prepare_packages
 from scripts.studies.shapes import SHAPES
 

@@ -16,8 +16,8 @@ from typing import Any
 from PIL import Image, ImageDraw
 
 from dml.core.download import Checksum
-from dml.data.emoji import read_emoji
-from dml.data.sources import DatasetSource
+from dml.data.preparation.sources import DatasetSource
+from dml.data.readers.emoji import read_emoji
 from scripts.studies.emoji.build import EMOJI
 from scripts.studies.emoji.codes import read_mozilla_table
 from scripts.studies.emoji.drawings import RESVG

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from dml.core.errors import UserError
-from dml.data.emoji import read_emoji
-from dml.data.prepare import prepare
+from dml.data.preparation.prepare import prepare
+from dml.data.readers.emoji import read_emoji
 from scripts.studies import packages as fetching
 from scripts.studies.emoji.build import EMOJI
 from scripts.studies.emoji.drawings import check_renderer
