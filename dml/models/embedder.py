@@ -12,9 +12,9 @@ from typing import Literal
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from dml.core.errors import UserError
+from dml.core.torch_internals import BatchNorm
 from dml.models.backbones import Backbone
 
 POOLINGS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -164,8 +164,8 @@ class Embedder(nn.Module):
             for layer in self._batch_norms():
                 layer.eval()
 
-    def _batch_norms(self) -> Iterator[_BatchNorm]:
-        return (layer for layer in self.backbone.modules() if isinstance(layer, _BatchNorm))
+    def _batch_norms(self) -> Iterator[BatchNorm]:
+        return (layer for layer in self.backbone.modules() if isinstance(layer, BatchNorm))
 
 
 def _build_head(

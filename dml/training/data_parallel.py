@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
 from dml.core.errors import UserError
+from dml.core.torch_internals import BatchNorm
 from dml.training.empty_loss import connect_to_parameters
 from dml.training.interfaces import Method
 from dml.training.process_group import ProcessGroup, translate_connection_errors
@@ -132,7 +132,7 @@ def synchronize_batch_norm(network: nn.Module, device: torch.device) -> None:
         UserError: there is a BatchNorm layer but no GPU, which torch's SyncBatchNorm requires.
     """
     if device.type != "cuda":
-        if any(isinstance(layer, _BatchNorm) for layer in network.modules()):
+        if any(isinstance(layer, BatchNorm) for layer in network.modules()):
             raise UserError(
                 "torchrun: without GPUs, several processes need embedder.freeze_batch_norm=true"
             )

@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import CyclicLR, LRScheduler, OneCycleLR, ReduceLROnPlateau
 
 from dml.core.errors import ConfigError, first_line, nearest
+from dml.core.torch_internals import BatchNorm
 
 # Name of a schedule → its class and arguments; "step" is the schedule of mft.
 NAMED_SCHEDULES: dict[str, dict[str, Any]] = {
@@ -48,7 +48,7 @@ def parameter_groups(
         ConfigError: the loss has parameters but no learning rate.
     """
     layers = embedder.modules() if "batch_norm" in groups else ()
-    norm_layers = nn.ModuleList(layer for layer in layers if isinstance(layer, _BatchNorm))
+    norm_layers = nn.ModuleList(layer for layer in layers if isinstance(layer, BatchNorm))
     grouped: set[int] = set()
 
     def take(module: nn.Module) -> list[nn.Parameter]:

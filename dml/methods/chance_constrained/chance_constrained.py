@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from dml.core.torch_internals import add_differences
 from dml.losses.arguments import to_working_precision
 from dml.losses.c1_c2 import C1Loss, C2Loss
 from dml.losses.distances import clip_to_ball
@@ -150,9 +151,7 @@ class ChanceConstrained(Method):
                 weights.append(p)
                 anchors.append(self._anchor[name])
                 gradients.append(p.grad)
-        # few kernels for all weights; the difference first, for precision
-        away: Any = torch._foreach_sub(weights, anchors)
-        torch._foreach_add_(gradients, away, alpha=self.lambda_pull)
+        add_differences(gradients, weights, anchors, self.lambda_pull)
 
     def on_evaluation(self, embedder: Embedder, score: float) -> dict[str, float]:
         """Keeps the best weights and proxies of the stage; ends it after `stage_patience`."""

@@ -143,7 +143,7 @@ def _place(study: Study, context: RunContext, number: int | None = None) -> Tria
 
 
 def _print_trial(study: Study, trial: FrozenTrial) -> None:
-    stored, best = study.storage.get_trial(trial._trial_id), study.best_trial()
+    stored, best = study.stored(trial), study.best_trial()
     if stored.state == TrialState.COMPLETE:
         mark = "  best so far" if best is not None and best.number == trial.number else ""
         outcome = f"{100 * (stored.value or 0):.2f}{mark}"
