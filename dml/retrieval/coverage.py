@@ -3,7 +3,7 @@
 Both are computed in float64 for the embeddings as passed: normalize them first if the measure of a
 paper is defined on the sphere.
 
-Shapes: N items, D dimensions, M points already covered, k picks.
+Shapes: N items, D dimensions, M points already covered, k picks; C pools of n points.
 """
 
 from __future__ import annotations
@@ -45,15 +45,38 @@ def greedy_k_center(pool: Tensor, k: int, covered: Tensor | None = None) -> tupl
         centers = check_embeddings(covered, "covered").double()
         check_one_dimension(pool, centers, "pool and covered")
         nearest = distance = torch.stack([(pool - c).norm(dim=1) for c in centers]).amin(dim=0)
-    is_picked = torch.zeros(len(pool), dtype=torch.bool, device=pool.device)
+    picks, radii = pick_farthest(pool[None], distance[None], k, nearest[None])
+    return picks[0], radii[0]
+
+
+def pick_farthest(
+    pool_CnD: Tensor, distance_Cn: Tensor, k: int, priority_Cn: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Returns k picks from each of several pools, and the covering radius after each (both C×k).
+
+    Args:
+        pool_CnD: the points of C pools.
+        distance_Cn: of each point to its nearest center, ∞ without centers.
+        k: number of picks, 1 to n.
+        priority_Cn: the first pick is the point with the highest priority; None: the distances.
+    """
     picks, radii = [], []
+    is_picked_Cn = torch.zeros_like(distance_Cn, dtype=torch.bool)
+    priority_Cn = distance_Cn if priority_Cn is None else priority_Cn
     for _ in range(k):
-        pick = nearest.masked_fill(is_picked, -torch.inf).argmax()
-        is_picked[pick] = True
-        nearest = distance = torch.minimum(distance, (pool - pool[pick]).norm(dim=1))
-        picks.append(pick)
-        radii.append(distance.max())
-    return torch.stack(picks), torch.stack(radii)
+        pick_C1 = priority_Cn.masked_fill(is_picked_Cn, -torch.inf).argmax(dim=1, keepdim=True)
+        is_picked_Cn.scatter_(1, pick_C1, True)
+        center_C1D = gather_points(pool_CnD, pick_C1)
+        distance_Cn = torch.minimum(distance_Cn, (pool_CnD - center_C1D).norm(dim=2))
+        priority_Cn = distance_Cn
+        picks.append(pick_C1)
+        radii.append(distance_Cn.amax(dim=1, keepdim=True))
+    return torch.cat(picks, dim=1), torch.cat(radii, dim=1)
+
+
+def gather_points(pool_CnD: Tensor, picks_Ck: Tensor) -> Tensor:
+    """Returns the points at the given indices (C×k×D)."""
+    return pool_CnD.gather(1, picks_Ck[:, :, None].expand(-1, -1, pool_CnD.shape[2]))
 
 
 def covering_radius(embeddings: Tensor, labels: Tensor) -> float:

@@ -15,11 +15,12 @@ from dml.config.schema import Config
 from dml.data.protocol_splits import CLASS_FOLDS
 from dml.data.transforms import ToInput, eval_transform, train_transform
 from dml.losses.distances import clip_to_ball
-from dml.methods.chance_constrained.k_center import gather_points, pick_k_centers
+from dml.methods.chance_constrained.k_center import pick_k_centers
 from dml.models.backbones import TimmBackbone
 from dml.models.bn_inception import BNInception
 from dml.models.embedder import Embedder
 from dml.retrieval import retrieval_metrics
+from dml.retrieval.coverage import gather_points
 from dml.runs.build import Builder
 from scripts.fidelity.exchange import LAMBDA, Arrays, evaluate, fill_network, names, record
 from scripts.fidelity.inputs import CLASSES, DIM

@@ -21,7 +21,6 @@ from dml.losses.c1_c2 import C1Loss, C2Loss
 from dml.losses.distances import clip_to_ball
 from dml.methods.chance_constrained.k_center import (
     embed_pool,
-    gather_points,
     mean_covering_radius,
     pick_k_centers,
     pool_size_per_class,
@@ -30,6 +29,7 @@ from dml.methods.loss_values import empty_logs, read_loss
 from dml.methods.options import Count, NonNegative
 from dml.methods.reference_losses import prepare_for_references
 from dml.models.embedder import Embedder
+from dml.retrieval.coverage import gather_points
 from dml.training.interfaces import Method, SamplePool
 from dml.training.stopping import Stopping
 
