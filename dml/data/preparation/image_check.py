@@ -60,12 +60,20 @@ def check_image(image: Path, max_pixels: int = MAX_IMAGE_PIXELS) -> Checked:
 def find_undecodable(images: Sequence[Path]) -> dict[int, str]:
     """Returns row → error message for every image that cannot be decoded."""
     checked = _check_all(images, MAX_IMAGE_PIXELS)
-    return {row: one.problem for row, one in enumerate(checked) if one.problem is not None}
+    problems = {}
+    for row, image in enumerate(checked):
+        if image.problem is not None:
+            problems[row] = image.problem
+    return problems
 
 
 def _check_all(images: Sequence[Path], max_pixels: int) -> list[Checked]:
     checked = map_in_threads(partial(check_image, max_pixels=max_pixels), images)
     return list(show_progress(checked, "decoding image", len(images)))
+
+
+def _list_problems(checked: Sequence[Checked]) -> list[str]:
+    return [image.problem for image in checked if image.problem is not None]
 
 
 def check_images(index: ImageIndex) -> ImageIndex:
@@ -77,10 +85,11 @@ def check_images(index: ImageIndex) -> ImageIndex:
     if index.files is None:
         return index
     checked = _check_all(index.files, index.max_pixels)
-    problems = [one.problem for one in checked if one.problem is not None]
+    problems = _list_problems(checked)
     if problems:
         count = f"{index.name}: {len(problems)} images are damaged; replace them"
-        raise UserError("\n".join([*problems, count]))
+        problems.append(count)
+        raise UserError("\n".join(problems))
     return _describe(index, checked)
 
 
@@ -103,14 +112,15 @@ def exclude_undecodable(index: ImageIndex, skip: bool, folder: Path) -> ImageInd
     if index.files is None:
         return index
     checked = _read_or_check(index.files, folder, index.max_pixels)
-    kept = [row for row, one in enumerate(checked) if one.problem is None]
-    problems = [one.problem for one in checked if one.problem is not None]
+    kept = [row for row, image in enumerate(checked) if image.problem is None]
+    problems = _list_problems(checked)
     if problems and not skip:
         advice = (
             f"data: {len(problems)} of {len(index.images)} images of {index.name} cannot be "
             f"decoded; replace them, or set data.skip_corrupt=true to leave them out"
         )
-        raise UserError("\n".join([*problems, advice]))
+        problems.append(advice)
+        raise UserError("\n".join(problems))
     if problems:
         index = replace(
             index,
@@ -132,8 +142,7 @@ def count_transparent(index: ImageIndex) -> ImageIndex:
         return index
     candidates = [image for image in index.files if not is_opaque_format(split_box(image)[0])]
     look = partial(_is_transparent, max_pixels=index.max_pixels)
-    found = sum(map_in_threads(look, candidates))
-    return replace(index, transparent=found)
+    return replace(index, transparent=sum(map_in_threads(look, candidates)))
 
 
 def _is_transparent(image: Path, max_pixels: int) -> bool:
@@ -147,18 +156,18 @@ def _is_transparent(image: Path, max_pixels: int) -> bool:
 
 def _describe(index: ImageIndex, checked: Sequence[Checked]) -> ImageIndex:
     """Returns the index with what is known of its images."""
-    contents = [one.content for one in checked]
+    contents = [image.content for image in checked]
     return replace(
         index,
         content=hash_text(" ".join(contents)),
-        transparent=sum(one.transparent for one in checked),
-        notes=(*index.notes, *_find_equal(index, contents)),
+        transparent=sum(image.transparent for image in checked),
+        notes=index.notes + _find_equal(index, contents),
     )
 
 
 def _read_or_check(images: Sequence[Path], folder: Path, max_pixels: int) -> list[Checked]:
     """Returns what is known of images; those that are new or have changed are decoded."""
-    names = [*map(str, images)]
+    names = list(map(str, images))
     if max_pixels != MAX_IMAGE_PIXELS:
         names.append(str(max_pixels))  # by which other images are too large
     path = folder / f"checked-{hash_text(' '.join(names))}.json"
@@ -170,11 +179,11 @@ def _read_or_check(images: Sequence[Path], folder: Path, max_pixels: int) -> lis
     if changed:
         with raise_on_signals():
             checked = _check_all([images[row] for row in changed], max_pixels)
-        for row, one in zip(changed, checked, strict=True):
-            known[row] = one
+        for row, image in zip(changed, checked, strict=True):
+            known[row] = image
         with suppress(OSError):
             write_text(path, json.dumps({"images": known}))
-    return [one for one in known if one is not None]
+    return [image for image in known if image is not None]
 
 
 def _parse(stored: Any, count: int) -> list[Checked | None]:
@@ -193,7 +202,7 @@ def _is_current(image: Path, known: Checked | None) -> bool:
     return (status.st_size, status.st_mtime_ns) == (known.size, known.modified)
 
 
-def _find_equal(index: ImageIndex, contents: Sequence[str]) -> list[str]:
+def _find_equal(index: ImageIndex, contents: Sequence[str]) -> tuple[str, ...]:
     """Returns a note if a picture is in two classes, byte for byte."""
     first: dict[tuple[str, object], int] = {}
     equal: list[str] = []
@@ -203,6 +212,6 @@ def _find_equal(index: ImageIndex, contents: Sequence[str]) -> list[str]:
         if index.labels[other] != index.labels[row]:
             equal.append(f"{index.images[other]} and {index.images[row]}")
     if not equal:
-        return []
+        return ()
     shown = "; ".join(equal[:3])
-    return [f"data: {len(equal)} images are also in another class, byte for byte: {shown}"]
+    return (f"data: {len(equal)} images are also in another class, byte for byte: {shown}",)

@@ -18,7 +18,7 @@ from dml.core.locks import wait_for_lock
 from dml.core.plain_text import print_plain
 from dml.data.image_index import ImageIndex
 from dml.data.preparation.image_check import check_images
-from dml.data.preparation.sources import DatasetSource
+from dml.data.preparation.sources import DatasetSource, SourceFile
 from dml.data.preparation.unpack import unpack
 from dml.data.readers.published_dataset import preparation_advice
 
@@ -41,14 +41,14 @@ def prepare(
         UserError: a file is missing, damaged or differs from the published one; nothing is
             installed.
     """
-    given = _assign_files(dataset, archives, urls)
+    local = _assign_files(dataset, archives, urls)
     if _is_ready(dataset, root):
         return
     try:
         with wait_for_lock(root / f".{dataset.name}.lock", f"preparing {dataset.name}"):
             if _is_ready(dataset, root):  # another process was faster
                 return
-            index = _install(dataset, root, given)
+            index = _install(dataset, root, local)
     except OSError as error:
         raise UserError(f"data.root: cannot write under {root} ({first_line(error)})") from error
     print_plain(
@@ -62,19 +62,25 @@ def _assign_files(dataset: DatasetSource, archives: Sequence[Path], urls: Sequen
     assigned: Sources = {}
     arguments: list[Path | str] = [*urls, *archives]
     for value in arguments:
-        values: Sources = {Path(str(value).partition("?")[0]).name: value}
         if isinstance(value, Path) and value.is_dir():
-            values = {name: value / name for name in names if (value / name).is_file()}
-            if not values:
-                raise UserError(f"--archive: the folder {value} has no {' or '.join(names)}")
-        elif isinstance(value, Path) and not value.is_file():
+            assigned |= _find_archives(value, names)
+            continue
+        if isinstance(value, Path) and not value.is_file():
             raise UserError(f"--archive {value} does not exist")
-        elif len(names) == 1:
-            values = {names[0]: value}
-        if not values.keys() <= {*names}:
+        name = Path(str(value).partition("?")[0]).name
+        if len(names) == 1:
+            name = names[0]
+        if name not in names:
             raise UserError(f"{value}: {dataset.name} needs {' and '.join(names)}")
-        assigned |= values
+        assigned[name] = value
     return assigned
+
+
+def _find_archives(folder: Path, names: Sequence[str]) -> Sources:
+    archives: Sources = {name: folder / name for name in names if (folder / name).is_file()}
+    if not archives:
+        raise UserError(f"--archive: the folder {folder} has no {' or '.join(names)}")
+    return archives
 
 
 def _is_ready(dataset: DatasetSource, root: Path) -> bool:
@@ -86,25 +92,22 @@ def _is_ready(dataset: DatasetSource, root: Path) -> bool:
     return True
 
 
-def _install(dataset: DatasetSource, root: Path, given: Sources) -> ImageIndex:
-    sources = {file.name: file.url for file in dataset.files if file.url} | given
-    if lacking := [file for file in dataset.files if file.name not in sources]:
-        options = " ".join(f"--archive {file.name}" for file in dataset.files)
-        files = "".join(f"\n  {file.name}: {file.home}" for file in lacking)
-        raise UserError(
-            f"{dataset.name} has no public source without a login; get{files}\n"
-            f"and {preparation_advice(dataset.name, root)} {options}"
-        )
+def _install(dataset: DatasetSource, root: Path, local: Sources) -> ImageIndex:
+    """Unpacks the files of a dataset, checks them, and moves the folder into place.
+
+    Args:
+        dataset: the dataset.
+        root: the folder of datasets.
+        local: what the user named for some of the files; the others are downloaded.
+    """
+    sources: Sources = {file.name: file.url for file in dataset.files if file.url}
+    sources |= local
+    _check_sources(dataset, root, sources)
     staging, downloads = root / f".{dataset.name}.unpacking", root / ".downloads"
     _make_staging(staging)
     try:
         for file in dataset.files:
-            archive = sources[file.name]
-            if isinstance(archive, str):
-                print_plain(f"downloading {file.name} from {archive}")
-                archive = download(archive, downloads / file.name, file.checksum)
-            elif file.checksum is not None:
-                file.checksum.check(archive)
+            archive = _fetch(file, sources[file.name], downloads)
             print_plain(f"unpacking {archive}")
             unpack(archive, staging / file.into)
             fault_point("unpacked")
@@ -112,18 +115,43 @@ def _install(dataset: DatasetSource, root: Path, given: Sources) -> ImageIndex:
             dataset.build(staging)
         index = _verify(dataset, staging)
         os.sync()  # all files are on disk before the folder is renamed
-        target = root / dataset.folder
-        if target.exists() or target.is_symlink():
-            aside = root / f"{dataset.folder}.incomplete-{int(time.time())}"
-            target.rename(aside)
-            print_plain(f"the incomplete folder was renamed to {aside}")
-        (staging / dataset.folder).rename(target)
+        _move_into_place(staging / dataset.folder, root / dataset.folder)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     for name, source in sources.items():
         if isinstance(source, str):
             (downloads / name).unlink()
     return index
+
+
+def _check_sources(dataset: DatasetSource, root: Path, sources: Sources) -> None:
+    lacking = [file for file in dataset.files if file.name not in sources]
+    if lacking:
+        options = " ".join(f"--archive {file.name}" for file in dataset.files)
+        files = "".join(f"\n  {file.name}: {file.home}" for file in lacking)
+        raise UserError(
+            f"{dataset.name} has no public source without a login; get{files}\n"
+            f"and {preparation_advice(dataset.name, root)} {options}"
+        )
+
+
+def _fetch(file: SourceFile, source: Path | str, downloads: Path) -> Path:
+    """Returns the archive, downloaded if its source is an address, with the published checksum."""
+    if isinstance(source, str):
+        print_plain(f"downloading {file.name} from {source}")
+        return download(source, downloads / file.name, file.checksum)
+    if file.checksum is not None:
+        file.checksum.check(source)
+    return source
+
+
+def _move_into_place(folder: Path, target: Path) -> None:
+    """Renames a complete folder to `target`; an incomplete one there gets another name."""
+    if target.exists() or target.is_symlink():
+        aside = target.with_name(f"{target.name}.incomplete-{int(time.time())}")
+        target.rename(aside)
+        print_plain(f"the incomplete folder was renamed to {aside}")
+    folder.rename(target)
 
 
 def _make_staging(folder: Path) -> None:

@@ -32,9 +32,8 @@ from dml.data.readers.folder_names import (
 from dml.data.readers.published_dataset import find_missing
 
 SUFFIXES = (
-    *(".jpg", ".jpeg", ".jfif", ".png", ".bmp", ".gif"),
-    *(".tif", ".tiff", ".webp", ".ppm", ".pgm"),
-)
+    ".jpg", ".jpeg", ".jfif", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm",
+)  # fmt: skip
 BOX = ["x_1", "y_1", "x_2", "y_2"]  # columns of a CSV file
 OUTSIDE = "outside of folders of classes"
 log = logging.getLogger(__name__)
@@ -72,15 +71,15 @@ def read_folder(root: str | Path, split_seed: int | None = None) -> ImageIndex:
     root = Path(root)
     if not root.exists():
         raise UserError(f"data.root: no folder or CSV file {root}; set it with data.root=<path>")
-    table = _read_folders(root) if root.is_dir() else _read_csv(root)
+    if root.is_dir():
+        table, advice = _read_folders(root), ""
+    else:
+        table, advice = _read_csv(root), "; paths are relative to the folder of the CSV file"
     files = table["path"].tolist()
-    if missing := find_missing(files):
+    missing = find_missing(files)
+    if missing:
         first = show_line(str(missing[0]))
-        _refuse(
-            root,
-            f"{len(missing)} of {len(files)} images do not exist, first {first}"
-            + ("" if root.is_dir() else "; paths are relative to the folder of the CSV file"),
-        )
+        _refuse(root, f"{len(missing)} of {len(files)} images do not exist, first {first}{advice}")
     index = index_table(root, table, split_seed)
     return replace(index, notes=(*table.attrs.get("notes", ()), *index.notes))
 
@@ -105,7 +104,7 @@ def index_table(root: Path, table: pd.DataFrame, split_seed: int | None) -> Imag
     notes: list[str] = []
     if "split" in table:
         roles, notes = _read_roles(table["split"])
-        splits = {*roles} - {"unused"}
+        splits = set(roles) - {"unused"}
         if splits not in ({"train", "test"}, {"train", "query", "gallery"}):
             named = ", ".join(sorted(table["split"].unique()))
             _refuse(
@@ -161,32 +160,39 @@ def list_images(
     Raises:
         UserError: there is no such file, it cannot be read, or an image or all images are missing.
     """
-    place, labels = Path(source) if isinstance(source, str | Path) else Path(), []
-    if not isinstance(source, str | Path):
-        files = [Path(file) for file in source]
-    elif os.path.isdir(place):
-        files, folders, left_out = _walk(place)
-        labels = _find_labels(folders)
-        if left_out:
-            log.warning("images: %s", describe_left_out(place, left_out))
-    elif place.name.lower().endswith(SUFFIXES):
-        files = [place]
-    elif place.suffix.lower() == ".csv":
-        table = _read_csv(place, ("path",))
-        files, labels = table["path"].tolist(), table.get("label", pd.Series()).tolist()
+    labels: list[str] = []
+    if isinstance(source, str | Path):
+        files, labels = _list_source(Path(source))
     else:
-        try:
-            text = read_regular_text(place, typed=True, encoding="utf-8-sig")
-        except (OSError, ValueError) as error:
-            raise UserError(f"images: {place} is no folder, image or list of paths") from error
-        home = Path() if is_shell_pipe(place) else place.parent
-        files = [home / line.strip() for line in text.split("\n") if line.strip()]
+        files = [Path(file) for file in source]
     if not files:
         raise UserError(f"images: none in {source}; their names end in {' '.join(SUFFIXES)}")
-    if missing := find_missing(files):
+    missing = find_missing(files)
+    if missing:
         first = show_line(str(missing[0]))
         raise UserError(f"images: {len(missing)} of {len(files)} do not exist, first {first}")
     return files, dict(zip(map(str, files), labels, strict=False))
+
+
+def _list_source(source: Path) -> tuple[list[Path], list[str]]:
+    """Returns the images of a folder or a file, and their classes if they are known."""
+    if os.path.isdir(source):
+        files, folders, left_out = _walk(source)
+        if left_out:
+            log.warning("images: %s", describe_left_out(source, left_out))
+        return files, _find_labels(folders)
+    if source.name.lower().endswith(SUFFIXES):
+        return [source], []
+    if source.suffix.lower() == ".csv":
+        table = _read_csv(source, ("path",))
+        return table["path"].tolist(), table.get("label", pd.Series()).tolist()
+    try:
+        text = read_regular_text(source, typed=True, encoding="utf-8-sig")
+    except (OSError, ValueError) as error:
+        raise UserError(f"images: {source} is no folder, image or list of paths") from error
+    folder = Path() if is_shell_pipe(source) else source.parent
+    lines = [line.strip() for line in text.split("\n")]
+    return [folder / line for line in lines if line], []
 
 
 def _find_labels(folders: Sequence[tuple[str, ...]]) -> list[str]:
@@ -205,8 +211,10 @@ def _top_folders(folders: Iterable[tuple[str, ...]]) -> dict[str, bool]:
     """Returns top folder → whether most of its images are in folders below it."""
     nested: Counter[str] = Counter()
     for parts in folders:
-        if parts:
-            nested[parts[0]] += 1 if len(parts) > 1 else -1
+        if len(parts) > 1:
+            nested[parts[0]] += 1
+        elif parts:
+            nested[parts[0]] -= 1
     return {name: count > 0 for name, count in nested.items()}
 
 
@@ -224,6 +232,22 @@ def _read_csv(path: Path, required: Sequence[str] = ("path", "label")) -> pd.Dat
     Raises:
         UserError: the file is not a table of this form.
     """
+    table = _select_columns(path, _parse_csv(path), required)
+    for row in table[table.isna().any(axis=1)].to_numpy(str):
+        _refuse(path, f"a value is missing: {', '.join(row)}")
+    try:
+        check_names(table.get("label", ()))
+    except ValueError as error:
+        _refuse(path, str(error))
+    if BOX[0] in table:
+        _append_boxes(path, table)
+    table["path"] = [path.parent / os.path.normpath(file) for file in table["path"]]
+    for file in table["path"][table["path"].duplicated()]:
+        _refuse(path, f"{file} is listed twice; remove one line")
+    return table
+
+
+def _parse_csv(path: Path) -> pd.DataFrame:
     try:
         text = read_regular_text(path, encoding="utf-8-sig")
         delimiter = max(",;\t", key=text.partition("\n")[0].count)
@@ -232,35 +256,36 @@ def _read_csv(path: Path, required: Sequence[str] = ("path", "label")) -> pd.Dat
             table = pd.read_csv(io.StringIO(text), sep=delimiter, **options)
     except (OSError, ValueError, pd.errors.ParserWarning) as error:
         _refuse(path, f"no table of comma-separated values in UTF-8 ({first_line(error)})")
-    table = table.rename(columns=str.strip)
+    return table.rename(columns=str.strip)
+
+
+def _select_columns(path: Path, table: pd.DataFrame, required: Sequence[str]) -> pd.DataFrame:
+    """Returns the columns that are used, without spaces around values and without empty rows."""
     columns = [name for name in ("path", "label", "split") if name in table]
-    if not {*required} <= {*columns}:
+    if not set(required).issubset(columns):
         _refuse(
             path,
             f"the first line must name the columns {','.join(required)} and, optionally, split; "
             f"they are: {', '.join(table)[:80]}",
         )
-    columns += BOX if {*BOX} <= {*table} else []
-    if unused := [name for name in table if name not in columns]:
+    if set(BOX).issubset(table):
+        columns += BOX
+    unused = [name for name in table if name not in columns]
+    if unused:
         log.warning("%s: columns that are not used: %s", path, ", ".join(unused))
-    table = table[columns].apply(lambda column: column.str.strip()).replace("", None)
-    table = table.dropna(how="all")
-    for row in table[table.isna().any(axis=1)].to_numpy(str):
-        _refuse(path, f"a value is missing: {', '.join(row)}")
+    used = table[columns]
+    for name in columns:
+        used[name] = used[name].str.strip()
+    return used.replace("", None).dropna(how="all")
+
+
+def _append_boxes(path: Path, table: pd.DataFrame) -> None:
+    """Appends the box of each row to its path (`split_box`)."""
     try:
-        check_names(table.get("label", ()))
+        corners = table[BOX].astype(float).clip(0).round().astype(int).astype(str)
     except ValueError as error:
-        _refuse(path, str(error))
-    if {*BOX} <= {*columns}:
-        try:
-            corners = table[BOX].astype(float).clip(0).round().astype(int).astype(str)
-        except ValueError as error:
-            _refuse(path, f"a box is not four numbers ({first_line(error)})")
-        table["path"] += "#" + corners.agg(",".join, axis=1)
-    table["path"] = [path.parent / os.path.normpath(file) for file in table["path"]]
-    for file in table["path"][table["path"].duplicated()]:
-        _refuse(path, f"{file} is listed twice; remove one line")
-    return table
+        _refuse(path, f"a box is not four numbers ({first_line(error)})")
+    table["path"] += "#" + corners.agg(",".join, axis=1)
 
 
 def _read_folders(root: Path) -> pd.DataFrame:
@@ -348,8 +373,13 @@ def _class_names(labels: Iterable[str]) -> list[str]:
     names = set(labels)
     if not all(name.isascii() and name.isdigit() for name in names):
         return sorted(names)
-    # Numerical order without conversion: names may exceed the range of int64.
-    return sorted(names, key=lambda name: (len(name.lstrip("0")), name.lstrip("0"), name))
+    return sorted(names, key=_as_number)
+
+
+def _as_number(name: str) -> tuple[int, str, str]:
+    """Returns a key of the numerical order, without a conversion: names may exceed int64."""
+    digits = name.lstrip("0")
+    return len(digits), digits, name
 
 
 def _hash_name(name: str, seed: int) -> bytes:

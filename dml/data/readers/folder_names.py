@@ -27,9 +27,9 @@ SYSTEM_FOLDERS = {
 }
 # Formats of images that are not read; other files are no images.
 OTHER_FORMATS = (
-    *(".avif", ".heic", ".heif", ".jp2", ".jxl", ".svg", ".ico", ".tga", ".psd"),
-    *(".exr", ".dng", ".cr2", ".cr3", ".nef", ".arw"),
-)
+    ".avif", ".heic", ".heif", ".jp2", ".jxl", ".svg", ".ico", ".tga", ".psd", ".exr", ".dng",
+    ".cr2", ".cr3", ".nef", ".arw",
+)  # fmt: skip
 VALIDATION = "val"
 SPLIT_WORDS = {
     **dict.fromkeys(("train", "trains", "training", "trn"), "train"),
@@ -70,8 +70,10 @@ def parse_split(name: str) -> SplitName | None:
     """
     spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name)  # carsTrain
     words = [word for word in re.split(r"[\W_\d]+", spaced.lower()) if word]
+    if not words:
+        return None
     for position in (0, -1):
-        word = words[position] if words else ""
+        word = words[position]
         split = SPLIT_WORDS.get(word) or SPLIT_WORDS.get(word.removesuffix("set"))
         if split is not None:
             del words[position]
@@ -109,11 +111,11 @@ def find_splits(folders: Mapping[str, bool]) -> Splits:
             others.append(name)
         else:
             named[name] = split
-    if len({split.split for split in named.values()}) < 2:
+    roles = {name: split.split for name, split in named.items()}
+    if len(set(roles.values())) < 2:
         return _read_single(folders, named)
     if _are_classes(folders, named, others):
         return Splits({})
-    roles = {name: split.split for name, split in named.items()}
     return Splits(roles, _find_problem(folders, roles, others))
 
 
@@ -158,14 +160,14 @@ def _are_classes(
     folders: Mapping[str, bool], named: Mapping[str, SplitName], others: Sequence[str]
 ) -> bool:
     """Returns whether folders that are called as splits are classes beside many others."""
-    nested = [folders[name] for name in named]
-    if not all(nested):
-        rests = [split.rest for split in named.values()]
-        # cars_train and cars_test, or train_a, train_b, test_a and test_b
-        agree = len({rest for rest in rests if rest}) < 2 or len({*rests}) < len(rests)
-        return not agree or len(others) > len(named)
-    alike = all(folders[name] for name in others)
-    return alike and len(others) > 2 * len(named)
+    if all(folders[name] for name in named):  # they hold folders
+        alike = all(folders[name] for name in others)
+        return alike and len(others) > 2 * len(named)
+    rests = [split.rest for split in named.values()]
+    different = set(rests)
+    # cars_train and cars_test, or train_a, train_b, test_a and test_b
+    agree = len(different - {""}) < 2 or len(different) < len(rests)
+    return not agree or len(others) > len(named)
 
 
 def place_validation(splits: Iterable[str]) -> tuple[str, str]:
@@ -178,7 +180,7 @@ def place_validation(splits: Iterable[str]) -> tuple[str, str]:
     Args:
         splits: all splits of a dataset.
     """
-    if {"test", "query", "gallery"} & {*splits}:
+    if {"test", "query", "gallery"}.intersection(splits):
         return "unused", (
             "is left out: protocols take validation classes from the training classes; to train "
             "on it, move it to train"

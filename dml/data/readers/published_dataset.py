@@ -101,13 +101,16 @@ class PublishedDataset:
         missing = find_missing(files)
         present = len(files) - len(missing)
         if (present, len(files), len(names)) != (self.images, self.images, self.classes):
-            first = f" (first missing: {missing[0]})" if missing else ""
-            counts = f"data.reader.images={present} data.reader.classes={len(names)}"
-            other = f"; for another dataset in this layout set {counts}" if present else ""
+            first, advice = "", self.advice
+            if missing:
+                first = f" (first missing: {missing[0]})"
+            elif present:
+                counts = f"data.reader.images={present} data.reader.classes={len(names)}"
+                advice += f"; for another dataset in this layout set {counts}"
             raise UserError(
                 f"data.root: {self.title} under {self.root} is not complete: found {present} of "
                 f"{self.images} images ({len(files)} listed) and {len(names)} of {self.classes} "
-                f"classes{first}; {self.advice}{'' if missing else other}"
+                f"classes{first}; {advice}"
             )
         return ImageIndex(
             name=self.name,
@@ -136,8 +139,9 @@ class PublishedDataset:
         dtypes = {"label": np.int64, **dict.fromkeys(columns, str)}
         rows = self.read_table(table, dtype=dtypes, keep_default_na=False)
         with self.reading(table):
-            names = zip(*(rows[column] for column in columns), strict=True)
-            files = [folder / "images" / group / f"{name}.png" for group, name in names]
+            files = []
+            for group, name in zip(rows[columns[0]], rows[columns[1]], strict=True):
+                files.append(folder / "images" / group / f"{name}.png")
             index = self.build_index(files, rows["label"], rows["role"])
         actual = hashlib.sha256(table.read_bytes()).hexdigest()[:16]
         if fingerprint not in (None, actual):
@@ -150,11 +154,13 @@ class PublishedDataset:
 
 def preparation_advice(name: str, root: str | Path) -> str:
     """Returns `run: <the command that prepares the dataset>`."""
-    option = "" if Path(root) == Path("data") else f" --root {shlex.quote(str(root))}"
     command = shell_command("prepare")
     if name in RENDERED:
         command = "python scripts/prepare_drawings.py"
-    return f"run: {command} {name}{option}"
+    command += f" {name}"
+    if Path(root) != Path("data"):
+        command += f" --root {shlex.quote(str(root))}"
+    return f"run: {command}"
 
 
 def find_missing(files: Sequence[Path]) -> list[Path]:
@@ -167,5 +173,7 @@ def find_missing(files: Sequence[Path]) -> list[Path]:
     present: set[Path] = set()
     for folder in {path.parent for path in paths}:
         with suppress(OSError), os.scandir(folder) as entries:
-            present.update(folder / entry.name for entry in entries if entry.is_file())
+            for entry in entries:
+                if entry.is_file():
+                    present.add(folder / entry.name)
     return [file for file, path in zip(files, paths, strict=True) if path not in present]
