@@ -101,10 +101,10 @@ class ExtraMetrics:
         return float(loss.regularizer_value())
 
     def _w2(self) -> float:
-        found = loss_proxies(getattr(self.method, "loss", None))
-        if found is None:
+        labeled = loss_proxies(getattr(self.method, "loss", None))
+        if labeled is None:
             raise UserError("evaluation.measures: w2 needs a loss with proxies")
-        proxies, labels = found
+        proxies, labels = labeled
         embeddings, classes = self.training()
         points = unit_rows(proxies.to(embeddings.dtype))[0]
         return geometry.proxy_alignment(points, labels, unit_rows(embeddings)[0], classes)

@@ -41,11 +41,11 @@ def match_error_rates(embeddings: Tensor, labels: Tensor, rates: Sequence[float]
     errors = []
     for rate in rates:
         matches = torch.tensor(int(rate * impostor), device=upper.device)  # of different classes
-        place = torch.searchsorted(upper[1].cumsum(0), matches, right=True)
-        lower = _count_bits(embeddings, labels, int(place))
-        matches -= upper[1, :place].sum()
+        bin_of_threshold = torch.searchsorted(upper[1].cumsum(0), matches, right=True)
+        lower = _count_bits(embeddings, labels, int(bin_of_threshold))
+        matches -= upper[1, :bin_of_threshold].sum()
         threshold = torch.searchsorted(lower[1].cumsum(0), matches, right=True)
-        matching = int(upper[0, :place].sum() + lower[0, :threshold].sum())
+        matching = int(upper[0, :bin_of_threshold].sum() + lower[0, :threshold].sum())
         errors.append(1 - matching / genuine)
     return errors
 

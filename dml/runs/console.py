@@ -73,7 +73,8 @@ def _format_scores(
     """Scores in percent (`Estimate.format`) from the results of each repeat; without, the means."""
     cells = {}
     for name in filter(is_score, metrics):
-        values = mean_per_repeat((one["repeat"], 100 * one["metrics"][name]) for one in results)
+        scores = [(result["repeat"], 100 * result["metrics"][name]) for result in results]
+        values = mean_per_repeat(scores)
         cells[name] = Estimate(tuple(values.values()) or (100 * metrics[name]["mean"],)).format()
     return cells
 

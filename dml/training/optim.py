@@ -98,8 +98,9 @@ def default_arguments(schedule: Any) -> dict[str, Any]:
 
     ReduceLROnPlateau is stepped with a score, of which more is better.
     """
-    is_plateau = isinstance(schedule, type) and issubclass(schedule, ReduceLROnPlateau)
-    return {"mode": "max"} if is_plateau else {}
+    if isinstance(schedule, type) and issubclass(schedule, ReduceLROnPlateau):
+        return {"mode": "max"}
+    return {}
 
 
 def find_schedule_notes(schedule: LRScheduler, epochs: int, has_score: bool) -> Iterator[str]:
@@ -132,7 +133,9 @@ def _length(schedule: LRScheduler) -> int:
     """Returns the steps of a schedule that is usually stepped with every batch; 0 for others."""
     if isinstance(schedule, OneCycleLR):
         return int(schedule.total_steps)
-    return int(schedule.total_size) if isinstance(schedule, CyclicLR) else 0
+    if isinstance(schedule, CyclicLR):
+        return int(schedule.total_size)
+    return 0
 
 
 def build_optimizer(

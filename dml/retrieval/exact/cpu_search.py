@@ -59,9 +59,9 @@ class CpuSearch(PlainSearch):
         # as many tiles in parallel as memory and torch's threads allow
         self.workers = max(1, min(torch.get_num_threads(), memory_bytes // BYTES_PER_WORKER))
         super().__init__(gallery, memory_bytes // self.workers)
-        most = 1 << (63 - SCORE_BITS - _row_bits(len(gallery.rows)))
-        self._has_table = gallery.tile <= most and len(gallery.rows) > gallery.tile
-        self.max_queries = min(self.max_queries, most)
+        limit = 1 << (63 - SCORE_BITS - _row_bits(len(gallery.rows)))
+        self._has_table = gallery.tile <= limit and len(gallery.rows) > gallery.tile
+        self.max_queries = min(self.max_queries, limit)
 
     @contextmanager
     def threads(self) -> Iterator[ForEach]:
@@ -118,8 +118,8 @@ class CpuSearch(PlainSearch):
         pairs = itertools.product(range(count // 2 + 1), range(count))
         # the last diagonal of an even number of blocks would contain every pair twice
         for_each(visit, [pair for pair in pairs if 2 * pair[0] < count or pair[1] < pair[0]])
-        scores, found = zip(*for_each(RunningTop.finish, tops), strict=True)
-        return torch.cat(scores), torch.cat(found)
+        scores, gallery_rows = zip(*for_each(RunningTop.finish, tops), strict=True)
+        return torch.cat(scores), torch.cat(gallery_rows)
 
     def best(self, query_nE: Tensor, m: int) -> tuple[Tensor, Tensor]:
         """See `PlainSearch.best`."""

@@ -67,7 +67,7 @@ class ScaledGallery:
         shuffled = torch.randperm(total, generator=torch.Generator().manual_seed(0))
         shuffled = shuffled.to(gallery_ND.device)
         rows_of_all = shuffled.argsort()
-        self.place, padding = rows_of_all[:N], rows_of_all[N:]
+        self.row_of_item, padding = rows_of_all[:N], rows_of_all[N:]
         self.order = shuffled.clamp_(max=N - 1)
         # an explicit type, independent of torch.set_default_dtype
         self.rows = torch.empty(total, D + 2, dtype=torch.float32, device=gallery_ND.device)

@@ -97,8 +97,8 @@ class ExactSearch:
     Args:
         query, gallery, memory_mb, backend: as for `nearest_neighbors`.
         most: the largest k of all queries.
-        self_index: position of each query in a given gallery (B), which is last among its
-            neighbors; −1 for a query that is not in the gallery. None: no query is.
+        self_index: position of each query in the gallery (B), −1 for a query that is not in it. A
+            query comes last among its own neighbors. None: no query is in the gallery.
 
     Raises:
         ValueError: as `nearest_neighbors`.
@@ -115,7 +115,7 @@ class ExactSearch:
         self_index: Tensor | None = None,
     ) -> None:
         self.query = check_embeddings(query, "query")
-        self._own = gallery is None
+        self._excludes_itself = gallery is None
         self.gallery = self.query if gallery is None else check_embeddings(gallery, "gallery")
         check_one_dimension(self.query, self.gallery, "query and gallery")
         if backend not in BACKENDS:
@@ -123,18 +123,18 @@ class ExactSearch:
                 f"backend must be {', '.join(BACKENDS[:-1])} or {BACKENDS[-1]}, got {backend!r}"
             )
         check_counts([most], "k")
-        available = len(self.gallery) - self._own
+        available = len(self.gallery) - self._excludes_itself
         if most > available:
             raise ValueError(
                 f"k must lie between 1 and the {available} gallery items a query can find,"
                 f" got {most}"
             )
-        if self._own:
+        if self._excludes_itself:
             self_index = torch.arange(len(self.query), device=self.query.device)
         elif self_index is None:
             self_index = torch.full((len(self.query),), -1, device=self.query.device)
         self._self_index = self_index
-        self._most = most
+        self._max_k = most
         memory_bytes = working_memory(memory_mb, self.query.device)
         engine = CpuSearch if self.query.device.type == "cpu" else PlainSearch
         tile = tile_size(len(self.gallery), self._candidates(most))
@@ -159,12 +159,12 @@ class ExactSearch:
             classes: classes of all queries (B) and gallery items (N). If given, near ties are
                 resolved only between relevant and irrelevant items, which is enough for metrics.
         """
-        engine, m = self._engine, self._candidates(self._most)
+        engine, m = self._engine, self._candidates(self._max_k)
         size = self._chunk_size(rows, engine.bytes_per_query(m))
         largest = [int(part[-1]) for part in k_n.cpu().split(size)]
         with full_float32(self.query.device), engine.threads() as for_each:
             table = None
-            if self._own and 2 * len(rows) > len(self.gallery):
+            if self._excludes_itself and 2 * len(rows) > len(self.gallery):
                 table = engine.table(m, for_each)
 
             def search(chunk: tuple[Tensor, int]) -> None:
@@ -205,7 +205,7 @@ class ExactSearch:
 
     @cached_property
     def _kept(self) -> Tensor:
-        return without_surplus_duplicates(self.gallery, self._most + 1)
+        return without_surplus_duplicates(self.gallery, self._max_k + 1)
 
     def _nearest(
         self,
@@ -221,9 +221,9 @@ class ExactSearch:
             scores_nm, rows_nm = self._engine.best(query_nE, self._candidates(k))
             error_n = gallery.error(query_nE[:, -1])
         else:
-            place_n = gallery.place[rows]
-            scores_nm, rows_nm = (part.index_select(0, place_n) for part in table)
-            error_n = gallery.error(gallery.rows[place_n, -2])
+            row_n = gallery.row_of_item[rows]
+            scores_nm, rows_nm = (part.index_select(0, row_n) for part in table)
+            error_n = gallery.error(gallery.rows[row_n, -2])
         last_n = scores_nm[:, -1]  # no other item has a higher score
         # selecting by flat indices is twice as fast as indexing by a matrix
         indices_nm = gallery.order.index_select(0, rows_nm.flatten()).view_as(rows_nm)
