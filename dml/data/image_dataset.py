@@ -74,7 +74,7 @@ class ImageDataset(Dataset[tuple[Tensor, int]]):
         return len(self.subset)
 
     def __getitem__(self, key: int | tuple[int, int]) -> tuple[Tensor, int]:
-        row, draw = _split_key(key)
+        row, draw = key if isinstance(key, tuple) else (key, None)
         image = self.source[int(self.subset.rows[row])]
         with torch.random.fork_rng(devices=[]):
             _seed(draw)
@@ -90,7 +90,7 @@ class ImageDataset(Dataset[tuple[Tensor, int]]):
         drawn: list[list[Tensor]] = [[] for _ in self.steps]
         with torch.random.fork_rng(devices=[]):
             for key in keys:
-                row, draw = _split_key(key)
+                row, draw = key if isinstance(key, tuple) else (key, None)
                 rows.append(row)
                 _seed(draw)
                 for step, numbers in zip(self.steps, drawn, strict=True):
@@ -100,12 +100,6 @@ class ImageDataset(Dataset[tuple[Tensor, int]]):
         for step, numbers in zip(self.steps, drawn, strict=True):
             images = step.change(images, torch.stack(numbers))
         return images, torch.from_numpy(self.subset.labels[rows])
-
-
-def _split_key(key: int | tuple[int, int]) -> tuple[int, int | None]:
-    if isinstance(key, tuple):
-        return key
-    return key, None
 
 
 def _seed(draw: int | None) -> None:
