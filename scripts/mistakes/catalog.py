@@ -59,13 +59,17 @@ def load_mistakes(folder: Path = CATALOG) -> list[Mistake]:
     """Returns all mistakes, room by room.
 
     Raises:
-        ConfigError: entries lack a key, have an unknown one or a value of another type, or share
-            a name.
+        ConfigError: a file is no YAML, or entries lack a key, have an unknown one or a value of
+            another type, or share a name.
     """
     mistakes: list[Mistake] = []
     problems: list[str] = []
     for room in list_rooms(folder):
-        entries = yaml.safe_load((folder / f"{room}.yaml").read_text("utf-8"))
+        try:
+            entries = yaml.safe_load((folder / f"{room}.yaml").read_text("utf-8"))
+        except yaml.YAMLError as error:
+            problems.append(f"{room}.yaml: {' '.join(str(error).split())}")
+            continue
         for number, entry in enumerate(entries):
             wrong = [*_problems(entry, f"{room}.yaml: entry {number + 1}")]
             problems += wrong
