@@ -88,16 +88,14 @@ def _print_row(trial: Trial) -> None:
 
 
 def _print_sums(trials: Sequence[Trial]) -> int:
-    found = [trial for trial in trials if trial.test]
-    nearest = sum(trial.is_nearest for trial in found)
+    missed = [trial for trial in trials if not trial.test]
+    detected = len(trials) - len(missed)
+    nearest = sum(trial.is_nearest for trial in trials)
     small = sum(trial.mistake.small for trial in trials)
-    print(
-        f"\n{len(found)} of {len(trials)} found, {nearest} by the nearest test file; {small} small"
-    )
-    for trial in trials:
-        if not trial.test:
-            print(f"not found: {trial.mistake.name}: {trial.mistake.wrong}; {trial.problem}")
-    return int(len(found) < len(trials))
+    print(f"\n{detected} of {len(trials)} found, {nearest} by the nearest test file; {small} small")
+    for trial in missed:
+        print(f"not found: {trial.mistake.name}: {trial.mistake.wrong}; {trial.problem}")
+    return int(len(missed) > 0)
 
 
 def _print_list(mistakes: Sequence[Mistake]) -> None:

@@ -106,7 +106,7 @@ class Laboratory:
         """Kills all tests that run, and lets none begin."""
         with self._lock:
             self._stopped = True
-            for process in self._running:
+            for process in [*self._running]:
                 _kill(process)
 
     def _start(self, copy: Path, words: Sequence[str], report: Path) -> subprocess.Popen[str]:
