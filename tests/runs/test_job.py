@@ -188,3 +188,14 @@ def test_weights_batches_and_augmentations_follow_seed_repeat_and_fold(composed,
     assert len(begun) == 2 * 2 * 4
     for first, second in itertools.combinations(begun, 2):
         assert not any(map(torch.equal, first, second))
+
+
+def test_images_that_a_pool_draws_twice_are_augmented_differently(composed, glyphs_root):
+    words = (*SMALL, "method=ccp", "loss=c1", f"data.root={glyphs_root}")
+    context = RunContext(check(composed(*words)))
+    model, pools = JobModel(context, context.jobs[0]), []
+    model.method.attach = pools.append
+    model.attach_method()
+    batches = pools[0](2 * 6, 0)  # of six images a class
+    images = torch.cat([part for part, _ in batches])
+    assert len(images.unique(dim=0)) == len(images) == 12 * context.jobs[0].train.num_classes

@@ -105,15 +105,16 @@ def test_a_trial_has_the_same_number_and_values_everywhere(undisturbed, prepared
 def test_scores_are_means_over_folds_and_only_what_is_below_the_median_is_pruned(
     prepared, monkeypatch
 ):
-    """Trainings are replaced by scores: trial → score of each fold."""
-    scores = [(0.1, 0.3, 0.5, 0.7), (0.3, 0.3, 0.3, 0.3), (0.5, 0.1, 0.1, 0.1)]
+    """Trainings are replaced by scores: trial → score of each fold; 0: all embeddings are equal."""
+    scores = [(0.1, 0.3, 0.5, 0.7), (0.3, 0.3, 0.3, 0.3), (0.5, 0.1, 0.1, 0)]
     scores += [(0.2, 0.9, 0.9, 0.9), (0.35, 0.4, 0.4, 0.4)]
     seeds = []
 
     def train(context, folder, stop, tracker):
         seeds.append(context.config.seed)
         for score in scores[int(folder.path.name)]:
-            yield {"validation": {"map_at_r": score}}
+            by_ties = {"validation": {"map_at_r": 0.9}, "collapsed": True}
+            yield {"validation": {"map_at_r": score}} if score else by_ties
 
     monkeypatch.setattr(search_loop, "train_jobs", train)
     words = ("search.trials=5", "search.startup=3", "search.pruning=true")
