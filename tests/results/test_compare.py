@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy import stats
 
 from dml.core.statistics import Estimate
@@ -48,6 +50,20 @@ def test_verdicts(ours, published, verdict):
     found = compare(ours, published, [], "map_at_r")
     assert found.verdict == verdict
     assert found.difference == pytest.approx(ours.mean - published.value)
+
+
+@given(st.integers(150, 250), st.integers(1, 40), st.integers(150, 250), st.integers(1, 40))
+@settings(max_examples=200, deadline=None)
+def test_intervals_that_overlap_are_no_difference_in_either_direction(mean, step, value, half):
+    """Numbers are tenths; the intervals are closed."""
+    ours = around(mean / 10, step / 10)
+    published = make_result(f"{value / 10:.1f}", f"{half / 10:.1f}", "ci95", 10)
+    apart = mean / 10 - value / 10
+    reach = 2.484138 * step / 10 + half / 10
+    expected = "overlap"
+    if abs(apart) > reach:
+        expected = "above" if apart > 0 else "below"
+    assert compare(ours, published, [], "map_at_r").verdict == expected
 
 
 def test_p_value_against_the_published_mean():
