@@ -53,7 +53,7 @@ def test_verdicts(ours, published, verdict):
 
 
 @given(st.integers(150, 250), st.integers(1, 40), st.integers(150, 250), st.integers(1, 40))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_intervals_that_overlap_are_no_difference_in_either_direction(mean, step, value, half):
     """Numbers are tenths; the intervals are closed."""
     ours = around(mean / 10, step / 10)
