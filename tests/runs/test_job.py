@@ -172,6 +172,16 @@ def test_the_best_weights_are_tested_and_not_the_last(run_tiny, evaluated, monke
     assert last["metrics"] != summary["metrics"]  # a test of the last weights would be seen
 
 
+def test_where_test_images_select_the_epoch_its_scores_are_those_of_the_run(run_tiny, monkeypatch):
+    monkeypatch.setattr(Stopping, "is_better", lambda self, score: self.best_step == 0)
+    summary, folder = run_tiny("loss=contrastive", "protocol.epochs=4")
+    _, first, *_, last = rows(folder)
+    assert summary["best_epoch"] == [float(first["epoch"])]
+    for name in ("map_at_r", "precision_at_1"):
+        assert summary["metrics"][name]["mean"] == pytest.approx(float(first[name]), abs=1e-9)
+        assert first[name] != last[name]
+
+
 def test_weights_batches_and_augmentations_follow_seed_repeat_and_fold(composed, tmp_path):
     """No two models of a run, and none of runs with other seeds, begin alike."""
     begun = []
