@@ -94,7 +94,7 @@ def test_input_of_the_others_is_rgb_by_mean_and_deviation():
     torch.testing.assert_close(ToInput(mean, std)(IMAGE[None]), reference(IMAGE[None]))
 
 
-@pytest.mark.parametrize("size", [(300, 400), (400, 300), (301, 407), (407, 301)])
+@pytest.mark.parametrize("size", [(300, 402), (402, 300), (301, 407), (407, 301)])
 def test_the_central_crop_is_within_one_level_of_pillow(size):
     image = torch.randint(0, 256, (3, *size), dtype=torch.uint8, generator=torch.Generator())
     photo = Image.fromarray(image.permute(1, 2, 0).numpy())
