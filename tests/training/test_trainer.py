@@ -129,6 +129,12 @@ def test_rates_step_once_per_epoch_for_any_number_of_evaluations(make):
         assert trainer.state.optimizer.param_groups[0]["lr"] == pytest.approx(0.1 * 0.5**4)
 
 
+def test_evaluations_within_an_epoch_have_fractions_of_it(make):
+    trainer = make(steps_per_epoch=4, evaluate_every=1, epochs=2)
+    trainer.fit()
+    assert [row["epoch"] for row in trainer.logged] == [step / 4 for step in range(9)]
+
+
 def test_logged_losses_are_means_since_the_last_evaluation(make):
     trainer = make(epochs=2)
     seen = []
