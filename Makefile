@@ -2,6 +2,7 @@
 # make test    runs the tests
 # make soak    runs the long ones before a release; its parts take at most an hour each: soak-losses,
 #              soak-networks, soak-experiments, soak-runs, soak-commands
+# make plant   plants mistakes, and tells which tests find them (ROOM=losses: those of one part)
 # make rehearsal  runs every experiment in its smallest form to its report (continues)
 # make fidelity AUTHORS=<folder>  compares with the authors' code (without AUTHORS: how to get it)
 # make first-row  two rows of a paper's table on CUB: needs a GPU, the internet and 4 GB of disk
@@ -24,7 +25,7 @@ soak-experiments: SOAK_TESTS := tests/results
 soak-runs: SOAK_TESTS := tests/runs tests/scripts
 soak-commands: SOAK_TESTS := tests/system tests/docs
 
-.PHONY: install demo test soak $(SOAK_PARTS) rehearsal fidelity first-row docs lint format clean
+.PHONY: install demo test soak $(SOAK_PARTS) plant rehearsal fidelity first-row docs lint format clean
 
 install: $(INSTALLED)
 
@@ -48,6 +49,9 @@ soak: $(SOAK_PARTS)
 
 $(SOAK_PARTS): $(INSTALLED)
 	@$(BIN)/python -m pytest -m soak --durations=5 $(SOAK_TESTS)
+
+plant: $(INSTALLED)
+	@$(BIN)/python scripts/plant_mistakes.py --room "$(ROOM)"
 
 rehearsal: $(INSTALLED)
 	@OMP_NUM_THREADS=1 $(BIN)/python scripts/rehearse.py

@@ -138,6 +138,22 @@ def test_a_thin_image_that_becomes_smaller_is_cached_at_the_side(tmp_path: Path)
     assert difference.abs().max() <= 1
 
 
+def test_a_cache_is_of_one_orientation(tmp_path: Path):
+    turned = Image.Exif()
+    turned[0x0112] = 6  # by 90 degrees
+    for number in range(4):
+        path = tmp_path / "images" / str(number % 2) / f"{number}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (8, 4)).save(path, exif=turned)
+    index = read_folder(tmp_path / "images")
+    for applied in (False, True, False):
+        oriented = replace(index, apply_orientation=applied)
+        expected = load_image(oriented.images[0], applied)
+        source = open_image_source(oriented, "full", tmp_path)
+        assert torch.equal(source[0], expected)
+        assert tuple(expected.shape[1:]) == ((8, 4) if applied else (4, 8))
+
+
 def transparent_images(root: Path) -> ImageIndex:
     for number in range(4):
         path = root / str(number % 2) / f"{number}.png"

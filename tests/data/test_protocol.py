@@ -1,4 +1,4 @@
-from itertools import product
+from itertools import combinations, product
 
 import numpy as np
 import pytest
@@ -93,6 +93,14 @@ def test_label_noise_changes_training_labels_only():
         assert (one.train.labels != other.train.labels).sum() == other.noise.changed
         assert np.array_equal(one.validation.query.labels, other.validation.query.labels)
         assert np.array_equal(one.test.query.labels, other.test.query.labels)
+
+
+def test_every_model_has_label_noise_of_its_own():
+    jobs = protocol.create_jobs("mlrc", 3, index_of(40, per_class=10), label_noise=0.2, seed=1)
+    assert len({job.noise.seed for job in jobs}) == 3 * 4
+    for first, second in combinations(jobs, 2):
+        if first.fold == second.fold:
+            assert not np.array_equal(first.train.labels, second.train.labels)
 
 
 def group(name):

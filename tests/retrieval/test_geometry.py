@@ -74,6 +74,18 @@ def test_match_error_rates_at_the_largest_threshold_allowed(items):
         assert error == pytest.approx(mean(d >= max(thresholds) for d in same))
 
 
+def test_match_error_rates_of_distances_that_are_all_alike(generator):
+    """Embeddings of many dimensions: the distances of all pairs differ by a few percent."""
+    y = torch.arange(60) % 6
+    x = normalize(torch.randn(60, 4000, generator=generator))
+    listed = [(y[i] == y[j], float((x[i] - x[j]).double().norm())) for i, j, _ in pairs(x)]
+    same, other = ([d for alike, d in listed if alike == wanted] for wanted in (True, False))
+    rates = (0, 0.01, 0.3, 0.6)
+    for rate, error in zip(rates, retrieval.match_error_rates(x, y, rates), strict=True):
+        thresholds = [t for t in other if mean(d < t for d in other) <= rate]
+        assert error == pytest.approx(mean(d >= max(thresholds) for d in same), abs=1e-9)
+
+
 @pytest.mark.usefixtures("tile")
 @pytest.mark.parametrize("case", HARD)
 def test_distances_that_products_would_lose(case):
@@ -212,6 +224,21 @@ def test_predicted_positivity_equals_the_sign_of_the_single_mix_derivative(gener
     )
     assert torch.equal(measured, predicted)
     assert predicted[0] < predicted[-1]
+
+
+def test_agreement_does_not_depend_on_the_numbers_of_the_classes(items):
+    x, y = items
+    names = ["nmi", "ami"]
+    assert retrieval.cluster_agreement(x, 7 * y + 100, names) == retrieval.cluster_agreement(
+        x, y, names
+    )
+
+
+def test_clusters_that_have_nothing_to_do_with_the_classes_agree_by_chance_alone(generator):
+    x, y = torch.randn(60, 3, generator=generator), torch.randint(0, 9, (60,), generator=generator)
+    agreement = retrieval.cluster_agreement(x, y, ["nmi", "ami"])
+    assert agreement["nmi"] > 0.25
+    assert abs(agreement["ami"]) < 0.1
 
 
 def blobs(centers: torch.Tensor, count: int = 20) -> torch.Tensor:

@@ -61,6 +61,12 @@ def test_only_public_names_of_optuna_are_used():
         assert private is None, (path, private)
 
 
+def test_the_first_of_equal_trials_is_the_best(study):
+    for _ in range(2):
+        study.finish(study.claim_trial(), TrialState.COMPLETE, 0.5)
+    assert study.best_trial().number == 0
+
+
 def test_a_line_of_the_journal_that_was_cut_short_is_removed(tmp_path):
     path = tmp_path / "journal.log"
     study = optuna.create_study(storage=open_journal(path), study_name="a")
