@@ -21,7 +21,7 @@ SOAK_PARTS := soak-losses soak-networks soak-experiments soak-runs soak-commands
 soak-losses: SOAK_TESTS := tests/losses
 soak-networks: SOAK_TESTS := tests/models
 soak-experiments: SOAK_TESTS := tests/results
-soak-runs: SOAK_TESTS := tests/runs tests/scripts
+soak-runs: SOAK_TESTS := tests/runs tests/scripts tests/studies
 soak-commands: SOAK_TESTS := tests/system tests/docs
 
 .PHONY: install demo test soak $(SOAK_PARTS) rehearsal fidelity first-row docs lint format clean
@@ -80,4 +80,4 @@ format: $(INSTALLED)
 
 clean:
 	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache *.egg-info
-	find dml tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
+	find dml tests scripts studies -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -153,7 +153,7 @@ def preparation_advice(name: str, root: str | Path) -> str:
     option = "" if Path(root) == Path("data") else f" --root {shlex.quote(str(root))}"
     command = shell_command("prepare")
     if name in RENDERED:
-        command = "python scripts/prepare_drawings.py"
+        command = "python studies/prepare_drawings.py"
     return f"run: {command} {name}{option}"
 
 

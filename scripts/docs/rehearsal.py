@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import subprocess
 import sys
@@ -132,9 +131,9 @@ def _run_script(script: str, cells: Sequence[Cell]) -> Iterator[str]:
     """Runs the script of an experiment, on its first run if it needs one; yields what fails."""
     folder = str(cells[0].folder) if cells else ""
     words = [word.replace("<run folder>", folder) for word in shlex.split(script)]
-    command = [sys.executable, *words[1:]]
-    paths = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
-    done = subprocess.run(command, env=paths, capture_output=True, text=True, check=False)
+    program = Path(__file__).resolve().parents[2] / words[1]
+    command = [sys.executable, str(program), *words[2:]]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         yield f"{shlex.join(words)}: {(done.stderr.strip().splitlines() or ['failed'])[-1]}"
 

@@ -11,16 +11,16 @@ from dml.core.statistics import Estimate
 from dml.results.frame import GROUPS, estimates, make_frame, read_runs
 from scripts.docs.component_pages import render
 from scripts.docs.markdown import code, table
-from scripts.studies.reality_check.declaration import Declaration, read_declaration
-from scripts.studies.reality_check.statistics import (
+from studies.reality_check.declaration import Declaration, read_declaration
+from studies.reality_check.statistics import (
     choose_lengths,
     describe_rank,
     describe_unlearned,
     rank_arms,
 )
-from scripts.studies.reality_check.trainings import Results
+from studies.reality_check.trainings import Results
 
-STUDIES = Path(__file__).parents[1] / "studies"
+STUDIES = Path(__file__).parents[2] / "studies"
 PAGES = Path(__file__).parents[2] / "docs" / "results"
 METRICS = ("map_at_r", "precision_at_1")
 COLUMNS = ("data", "network", "protocol", "scores", "loss", "MAP@R", "P@1", "repeats", "source")

@@ -177,34 +177,34 @@ COMMANDS = {
         "scripts.rehearse:main", "mft_table2 nope:choice --outputs=out:output", fails=True
     ),
     "study": Command(
-        "scripts.study:main",
+        "studies.run:main",
         "reality_check:choice missing:input --outputs=out:output --pages=pages:output",
         "--arms=:choice",
         fails=True,
     ),
     "check_loss": Command(
-        "scripts.check_loss:main",
+        "studies.check_loss:main",
         "emb.npz:input loss=nope:text --outputs=out:output",
         "--name=:text --quick",
         fails=True,
     ),
     "check_fidelity": Command("scripts.check_fidelity:main", "missing:input", fails=True),
     "show_field": Command(
-        "scripts.studies.show_field:main",
+        "studies.show_field:main",
         "--out=field.png:output",
         "--alpha=:number --delta=:number --seed=:whole",
         share=3,
     ),
     "show_proxies": Command(
-        "scripts.studies.show_proxies:main",
+        "studies.show_proxies:main",
         "digits:choice --stages=1:few --classes=3:count --out=out:output",
         "--root=:output embedder.size=:count data.batch_size=:count --samples",
         needs_all=True,
     ),
     "draw_emoji": Command(
-        "scripts.draw_emoji:main", "run:input --out=emoji.png:output", fails=True
+        "studies.draw_emoji:main", "run:input --out=emoji.png:output", fails=True
     ),
-    "draw_concepts": Command("scripts.draw_concepts:main", "folds:choice --out=out:output"),
+    "draw_concepts": Command("studies.draw_concepts:main", "folds:choice --out=out:output"),
     "make_docs": Command("scripts.make_docs:main", "--check"),
     "benchmark": Command("scripts.benchmark:main", "losses:choice --nope=:text", fails=True),
     "benchmark losses": Command(
