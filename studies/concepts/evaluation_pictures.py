@@ -10,7 +10,8 @@ import torch
 from dml.data.digits import read_digits
 from dml.data.protocol_splits import mlrc_folds, single_split
 from dml.retrieval import nearest_neighbors
-from dml.runs.figures.drawing import BLUE, GREEN, GREY, ORANGE, RED, plt, save, tidy
+from dml.runs.figures.drawing import BLUE, GREEN, GREY, ORANGE, RED, plt, tidy
+from studies.pictures import save_small
 
 RANKED = (0, 1, 1, 0, 1, 0)  # relevance of the neighbors in the example of docs/concepts/metrics.md
 
@@ -40,7 +41,7 @@ def draw_zero_shot_retrieval(path: Path) -> None:
         for axis, one in zip(line[1:], neighbors, strict=True):
             right_one = digits.labels[unseen[one]] == label
             _show(axis, pixels[unseen[one]], GREEN if right_one else RED)
-    save(figure, path)
+    save_small(figure, path)
 
 
 _HARD_QUERIES = ((8, 87), (5, 145), (9, 110))  # (class, place in the class)
@@ -68,7 +69,7 @@ def draw_metrics(path: Path) -> None:
     axis.text(0.6, 1.42, f"R = {total} relevant items in the gallery", fontsize=9)
     axis.set(xlim=(0.4, len(RANKED) + 0.6), ylim=(-0.4, 1.6))
     axis.axis("off")
-    save(figure, path)
+    save_small(figure, path)
 
 
 def draw_protocols(path: Path) -> None:
@@ -91,7 +92,7 @@ def draw_protocols(path: Path) -> None:
     axis.spines[["top", "right", "left"]].set_visible(False)
     axis.tick_params(left=False, labelsize=9)
     figure.legend(frameon=False, fontsize=9, ncol=4, loc="outside upper center", columnspacing=1)
-    save(figure, path)
+    save_small(figure, path)
 
 
 def draw_selection_on_test(path: Path) -> None:
@@ -110,7 +111,7 @@ def draw_selection_on_test(path: Path) -> None:
     axis.set_xticks([1, 10, 60, 200], ["1", "10", "60", "200"])
     axis.legend(frameon=False, fontsize=9)
     tidy(axis)
-    save(figure, path)
+    save_small(figure, path)
 
 
 def draw_folds(path: Path) -> None:
@@ -129,4 +130,4 @@ def draw_folds(path: Path) -> None:
     axis.spines[["top", "right", "left"]].set_visible(False)
     axis.tick_params(left=False)
     figure.legend(frameon=False, fontsize=9, ncol=3, loc="outside upper center")
-    save(figure, path)
+    save_small(figure, path)

@@ -9,7 +9,8 @@ import torch
 
 from dml.losses.potential_functions import DecayingPotential
 from dml.retrieval.geometry import greedy_k_center
-from dml.runs.figures.drawing import BLUE, COLORS, GREEN, GREY, ORANGE, RED, plt, save, tidy
+from dml.runs.figures.drawing import BLUE, COLORS, GREEN, GREY, ORANGE, RED, plt, tidy
+from studies.pictures import save_small
 from studies.potential_plot import EXTENT, potential_at, toy_charges
 
 
@@ -35,7 +36,7 @@ def draw_mean_fields(path: Path) -> None:
         panels[1].scatter(*field, s=190, marker="*", color=color, edgecolors="black", zorder=5)
     panels[0].set_title("pairs: every image of the batch", fontsize=10)
     panels[1].set_title("mean fields: one star per class", fontsize=10)
-    save(figure, path)
+    save_small(figure, path)
 
 
 def draw_charges(path: Path) -> None:
@@ -67,7 +68,7 @@ def draw_charges(path: Path) -> None:
         right.scatter(*charges[labels == label].T, c=COLORS[label], marker=marker, s=26, ec="black")
     right.set_title("field on the class of circles", fontsize=10)
     right.set(xticks=[], yticks=[])
-    save(figure, path)
+    save_small(figure, path, colors=128)
 
 
 def draw_mixup(path: Path) -> None:
@@ -98,7 +99,7 @@ def draw_mixup(path: Path) -> None:
     right.plot(share, 6 * share * (1 - share), color=BLUE)
     right.set(xlabel="λ, the label of the mix", ylabel="density of Beta(2, 2)", ylim=(0, 1.7))
     tidy(right)
-    save(figure, path)
+    save_small(figure, path)
 
 
 def draw_chance_constraints(path: Path) -> None:
@@ -115,4 +116,4 @@ def draw_chance_constraints(path: Path) -> None:
         many = "proxy" if k == 1 else "proxies"
         panel.set_title(f"{k} {many}: radius {float(radii[-1]):.2f}", fontsize=10)
         panel.set(xlim=(-3.2, 3.2), ylim=(-2.6, 2.6), aspect="equal", xticks=[], yticks=[])
-    save(figure, path)
+    save_small(figure, path)

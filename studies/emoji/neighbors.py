@@ -16,6 +16,7 @@ from dml.runs.figures.run_figures import draw_neighbors
 from dml.runs.folder.run_folder import load_config
 from dml.runs.load import load_embedder
 from studies.emoji.sets import PICTURE_SETS
+from studies.pictures import shrink
 
 
 def draw_emoji_neighbors(folder: Path, out: Path, trust: bool = False) -> None:
@@ -44,6 +45,7 @@ def draw_emoji_neighbors(folder: Path, out: Path, trust: bool = False) -> None:
     networks["after training"] = model.embed(split)
     name = f"{config.loss['name']} on unseen emoji"
     draw_neighbors(split, networks, nn.Identity(), name, out)
+    shrink(out, colors=128, width=1040)
 
 
 def _shown(subset: Subset) -> Subset:

@@ -12,8 +12,9 @@ from jinja2 import Template
 from dml.core.atomic_io import write_text
 from dml.core.outputs import check_output
 from dml.core.regular_files import open_regular
-from dml.runs.figures.drawing import BLUE, GREY, check_picture, plt, save, tidy
+from dml.runs.figures.drawing import BLUE, GREY, check_picture, plt, tidy
 from scripts.docs.markdown import code, table
+from studies.pictures import save_small
 from studies.reality_check.declaration import Declaration
 from studies.reality_check.statistics import (
     choose_lengths,
@@ -199,7 +200,7 @@ def draw_ranking(study: Declaration, ranking: pd.DataFrame, path: Path) -> None:
     )
     axis.legend(frameon=False)
     tidy(axis)
-    save(figure, path)
+    save_small(figure, path)
 
 
 def draw_curves(results: Results, path: Path) -> None:
@@ -219,7 +220,7 @@ def draw_curves(results: Results, path: Path) -> None:
         axis.set_title(arm, fontsize=9)
     figure.supxlabel("step (gray, blue: trainings of {} and {})".format(*_lengths(results)))
     figure.supylabel("validation MAP@R (%)")
-    save(figure, path)
+    save_small(figure, path)
 
 
 def draw_claims(study: Declaration, claims: pd.DataFrame, path: Path) -> None:
@@ -237,4 +238,4 @@ def draw_claims(study: Declaration, claims: pd.DataFrame, path: Path) -> None:
     axis.set_xlabel(f"difference in MAP@R (points), simultaneous {study.confidence:.0%} intervals")
     axis.legend(frameon=False)
     tidy(axis)
-    save(figure, path)
+    save_small(figure, path)
