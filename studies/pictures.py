@@ -40,7 +40,7 @@ def shrink(path: str | Path, colors: int = COLORS, width: int | None = None) -> 
     texts = PngInfo()
     with Image.open(path) as picture:
         for key, text in picture.info.items():
-            if isinstance(text, str):
+            if isinstance(key, str) and isinstance(text, str):
                 texts.add_text(key, text)
         small = picture.convert("RGB")
     if width is not None and width < small.width:

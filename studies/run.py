@@ -56,10 +56,10 @@ def main(argv: list[str] | None = None) -> int:
     for arm in (options.arms or study.arms) if options.data else ():
         results = train_arm(study, arm, study.arms[arm], options.data, outputs / arm)
         results.scores["declared"] = commit
-        if (tables / "scores.csv").exists():
+        if Results.exist(tables):
             results = Results.read(tables).add(results)
         results.write(tables)
-    if not (tables / "scores.csv").exists():
+    if not Results.exist(tables):
         raise UserError(f"{options.study}: no results in {tables}; give the data to train its arms")
     results = Results.read(tables)
     if missing := {study.reference, *study.same} - set(results.scores.arm):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import lzma
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,13 @@ import pandas as pd
 from jinja2 import Template
 
 from dml.core.atomic_io import write_text
-from dml.core.outputs import check_output
+from dml.core.outputs import begins_with, check_output
 from dml.core.regular_files import open_regular
 from dml.runs.figures.drawing import BLUE, GREY, check_picture, plt, tidy
 from scripts.docs.markdown import code, table
 from studies.pictures import save_small
 from studies.reality_check.declaration import Declaration
+from studies.reality_check.ranking_table import COLUMNS, write_ranking
 from studies.reality_check.statistics import (
     choose_lengths,
     compare,
@@ -25,7 +27,7 @@ from studies.reality_check.statistics import (
     rank_arms,
     search_noise,
 )
-from studies.reality_check.trainings import Results
+from studies.reality_check.trainings import SUFFIX, Results
 
 TEMPLATE = Path(__file__).with_name("page.md.jinja")
 
@@ -49,20 +51,22 @@ def check_page(folder: Path, name: str, start: str) -> None:
             return file.read(len(start.encode())) == start.encode()
 
     def is_table(path: Path) -> bool:
-        with open_regular(path) as file:
-            return b"arm" in file.readline(4096).strip().split(b",")
+        with open_regular(path) as file, lzma.open(file) as unpacked:
+            return b"arm" in unpacked.readline(4096).strip().split(b",")
 
     check_output(folder / f"{name}.md", "page", (), is_page)
     for picture in PICTURES:
         check_picture(folder / name / f"{picture}.png", "page")
+    ranking_start = begins_with(",".join(COLUMNS))
+    check_output(folder / name / "ranking.csv", "page", (), ranking_start)
     for table_name in Results._fields:
-        check_output(folder / name / f"{table_name}.csv", "page", (), is_table)
+        check_output(folder / name / f"{table_name}{SUFFIX}", "page", (), is_table)
 
 
 def write_page(
     study: Declaration, results: Results, folder: Path, name: str
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Writes `<name>.md`, and its pictures into `<name>/`; returns the ranking and the claims.
+    """Writes `<name>.md`, and its pictures and ranking into `<name>/`; returns ranking and claims.
 
     The pictures are `ranking`, `curves` and `claims`. A ranking of more than twelve arms has a
     `summary` too, of the best arm, the reference, and the arms of the claims.
@@ -71,6 +75,7 @@ def write_page(
     judged = judge_claims(study, results, ranking)
     pictures = folder / name
     pictures.mkdir(parents=True, exist_ok=True)
+    write_ranking(study, results, ranking, pictures / "ranking.csv")
     draw_ranking(study, ranking, pictures / "ranking.png")
     draw_curves(results, pictures / "curves.png")
     if len(ranking) > 12:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lzma
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ import torch
 import dml
 from dml.config.schema import Config
 from dml.config.search_space import merge_spaces
-from dml.core.atomic_io import write_text
+from dml.core.atomic_io import write_bytes
 from dml.retrieval import nearest_neighbors
 from dml.retrieval.embeddings import load_embeddings
 from dml.retrieval.metrics import score_rankings
@@ -23,6 +24,7 @@ from studies.reality_check.declaration import Declaration
 METRICS = ("map_at_r", "precision_at_1", "r_precision")
 SEARCH = ("search", "space", "+space", "++space")  # beginnings of the options of a search
 EDGE = 1.05  # ratio of a chosen value to an end of its range
+SUFFIX = ".csv.xz"  # a quarter of the bytes; pandas reads it as it is
 IMAGES = "(images)"  # row of `classes` with the number of images of each class
 
 
@@ -45,21 +47,26 @@ class Results(NamedTuple):
     trials: pd.DataFrame
 
     def write(self, folder: Path) -> None:
-        """Writes `scores.csv`, `classes.csv` and `trials.csv`."""
+        """Writes each table as `<name>.csv.xz`."""
         folder.mkdir(parents=True, exist_ok=True)
         for name, table in self._asdict().items():
             text = table.to_csv(index=False, lineterminator="\n", float_format="%.6g")
-            write_text(folder / f"{name}.csv", text)
+            packed = lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME)
+            write_bytes(folder / f"{name}{SUFFIX}", packed)
 
     @classmethod
     def read(cls, folder: Path) -> Results:
         """Reads what `write` wrote."""
-        return cls(
-            *(
-                pd.read_csv(folder / f"{name}.csv", dtype={"arm": str, "edges": str})
-                for name in cls._fields
-            )
-        )
+        tables = {}
+        for name in cls._fields:
+            path = folder / f"{name}{SUFFIX}"
+            tables[name] = pd.read_csv(path, dtype={"arm": str, "edges": str})
+        return cls(**tables)
+
+    @classmethod
+    def exist(cls, folder: Path) -> bool:
+        """Returns whether a folder has results."""
+        return (folder / f"scores{SUFFIX}").exists()
 
     def images(self) -> pd.Series:
         """Returns the number of test images of each class."""

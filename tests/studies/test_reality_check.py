@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from omegaconf import OmegaConf
+from PIL import Image
 from scipy import stats
 
 from dml.core.errors import UserError
@@ -17,7 +18,7 @@ from studies.reality_check.trainings import IMAGES, Results
 
 PAGES = Path("docs/results")
 STUDY = read_declaration(check.DECLARATION)
-STUDIES = sorted(path.parent.name for path in PAGES.glob("*/scores.csv"))
+STUDIES = sorted(path.parent.name for path in PAGES.glob("*/scores.csv.xz"))
 
 
 def declared(name):
@@ -99,6 +100,11 @@ def test_the_page_is_that_of_the_tables(name, tmp_path):
     write_page(declared(name), Results.read(PAGES / name), tmp_path, name)
     shipped = PAGES / f"{name}.md"
     assert (tmp_path / shipped.name).read_text("utf-8") == shipped.read_text("utf-8")
+    written, stored = (pd.read_csv(folder / name / "ranking.csv") for folder in (tmp_path, PAGES))
+    pd.testing.assert_frame_equal(written, stored, rtol=1e-6)
+    for picture in (tmp_path / name).glob("*.png"):
+        with Image.open(picture) as image:
+            assert image.mode == "P", f"{picture.name} has no palette: studies.pictures.save_small"
 
 
 def test_holm():
