@@ -38,10 +38,7 @@ class Experiment:
     def uses(self, group: str, choice: str) -> bool:
         """Returns True if a run of the experiment has `<group>=<choice>`."""
         fixed = (self.fixed.get(group, ""),)
-        for grid in self.grids or ({},):
-            if choice in grid.get(group, fixed):
-                return True
-        return False
+        return any(choice in grid.get(group, fixed) for grid in self.grids or ({},))
 
 
 @cache
