@@ -26,21 +26,27 @@ class Kind:
 MISSING = ("", "missing", "ünï 文.npz", "\udce4", "a\nb")
 UNREADABLE = ("empty", "binary", "pipe", "/dev/zero", "folder/mine.txt")
 PLACES = (
-    *("folder", ".", "..", "a/../b", "~", "-", "run", "run/", "photos.npz/x"),
-    *("\x1b]0;t\x07", "x" * 300),
+    "folder",
+    ".",
+    "..",
+    "a/../b",
+    "~",
+    "-",
+    "run",
+    "run/",
+    "photos.npz/x",
+    "\x1b]0;t\x07",
+    "x" * 300,
 )
+FILES = ("emb.npz", "photos/0.png", "list.csv", "../outside.txt")
 NO_NUMBERS = ("nan", "inf", "-inf", "1e400", "abc")
 NUMBERS = ("0", str(2**63), "1e-400", "\u0661", "0x10", "1_0", "true")
 TEXTS = ("nope", "\x1b[31m", "\u202e", "{", "[", "${x}", "'", "a=b=c", "=1", "é" * 9, "??")
 
 KINDS = {
-    "input": Kind(wrong=(*MISSING, *UNREADABLE), odd=(*PLACES, "emb.npz", "list.csv")),
+    "input": Kind(wrong=MISSING + UNREADABLE, odd=(*PLACES, "emb.npz", "list.csv")),
     "output": Kind(
-        wrong=("",),
-        odd=(
-            *(*MISSING[1:], *UNREADABLE, *PLACES, "out/", "/proc/x"),
-            *("emb.npz", "photos/0.png", "list.csv", "../outside.txt"),
-        ),
+        wrong=("",), odd=MISSING[1:] + UNREADABLE + PLACES + ("out/", "/proc/x") + FILES
     ),
     "count": Kind(wrong=(*NO_NUMBERS, "", "1.5", "-1", "0"), odd=NUMBERS[1:]),
     "whole": Kind(wrong=(*NO_NUMBERS, "", "1.5"), odd=("-1", str(2**64))),
