@@ -41,12 +41,15 @@ def prepare_packages(
         UserError: a package cannot be fetched, is damaged or not the published one.
     """
     fetched = root / f".{source.name}.packages"
-    paths = [*archives]
+    paths = list(archives)
     if not _is_complete(source, root):
         check()
-        here = {path.name for place in archives for path in (place, *place.glob("*"))}
+        names = set()
+        for archive in archives:
+            names.add(archive.name)
+            names |= {path.name for path in archive.glob("*")}
         for file in source.files:
-            if file.name not in here:
+            if file.name not in names:
                 print(file.home)
                 paths.append(fetch(file, fetched))
     prepare(source, root, paths)

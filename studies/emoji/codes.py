@@ -6,7 +6,7 @@ import csv
 import json
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -95,13 +95,9 @@ def find_codes(sets: Mapping[str, SetContent]) -> EmojiNames:
     drawings: dict[str, dict[int, str]] = {one.name: {} for one in SETS}
     names: dict[int, str] = {}
     for one in _identified_by("codes"):
-        content = sets[one.name]
-        uses = Counter(content.codes.values())
-        for text, name in content.codes.items():
-            code = single_code_point(text)
-            if code is not None and uses[name] == 1 and name in content.icons["icons"]:
-                drawings[one.name][code] = name
-                names.setdefault(code, name)
+        for code, name in _match_codes(sets[one.name]):
+            drawings[one.name][code] = name
+            names.setdefault(code, name)
     by_name = _codes_of_names(sets, names)
     for one in _identified_by("names"):
         drawings[one.name] = _match_names(sets[one.name], by_name)
@@ -110,9 +106,19 @@ def find_codes(sets: Mapping[str, SetContent]) -> EmojiNames:
         table = read_mozilla_table()
         drawings[one.name] = {code: name for name, code in table.items() if name in known}
     for set_name, found in drawings.items():
-        for code in [code for code, name in found.items() if (set_name, name) in MISNAMED]:
-            del found[code]
+        for code, name in list(found.items()):
+            if (set_name, name) in MISNAMED:
+                del found[code]
     return EmojiNames(drawings, names, _find_groups(sets, drawings))
+
+
+def _match_codes(content: SetContent) -> Iterator[tuple[int, str]]:
+    """Yields code points with their drawings, of a package that lists code points."""
+    uses = Counter(content.codes.values())
+    for text, name in content.codes.items():
+        code = single_code_point(text)
+        if code is not None and uses[name] == 1 and name in content.icons["icons"]:
+            yield code, name
 
 
 def single_code_point(text: str) -> int | None:

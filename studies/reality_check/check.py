@@ -44,19 +44,23 @@ def check_loss(
     output_folder(outputs)  # before minutes of training
     if any(one.startswith("loss._target_=") for one in options):
         options = ["loss=custom", *options]
-    tried = [o for o in without_search([*study.options, *options]) if not o.startswith("protocol.")]
-    pace = _try_steps([f"data.root={features}", *tried], outputs / f"{name}_first", published)
-    arms = published.scores.groupby("arm")
-    cost = published.scores.groupby(["arm", "epochs"]).core_seconds.first().groupby("arm").sum()
-    seconds = pace * (cost / (arms.seconds.sum() / arms.steps.sum())).median()
-    minutes = seconds * (0.3 if quick else 1) / 60
+    tried = [f"data.root={features}"]
+    for option in without_search([*study.options, *options]):
+        if not option.startswith("protocol."):
+            tried.append(option)
+    pace = _try_steps(tried, outputs / f"{name}_first", published)
+    minutes = pace * _count_steps(published) / 60
+    if quick:
+        minutes *= 0.3
     print_plain(f"trains {name} for about {minutes:.0f} core-minutes (on idle cores)", flush=True)
     if quick:
         study = study.model_copy(update={"options": [*study.options, *QUICK]})
     results = train_arm(study, name, options, features, outputs / name)
     results.scores["declared"] = "this run"
     merged = published.add(results)
-    title = f"{name} in the reality check" + (" (quick: no evidence)" if quick else "")
+    title = f"{name} in the reality check"
+    if quick:
+        title += " (quick: no evidence)"
     others = sorted(published.scores.arm.unique())
     claims = [Claim(better=name, than=arm, source="this run") for arm in others]
     changes = {"title": title, "arms": {**study.arms, name: list(options)}, "claims": claims}
@@ -71,6 +75,15 @@ def check_loss(
     if quick:
         print("quick: a first look, no evidence")
     print_plain(f"page        {outputs / f'{name}_page.md'}")
+
+
+def _count_steps(published: Results) -> float:
+    """Returns what an arm of the study costs with its search, in steps: the median of the arms."""
+    scores = published.scores
+    arms = scores.groupby("arm")
+    seconds_of_a_step = arms.seconds.sum() / arms.steps.sum()
+    cost = scores.groupby(["arm", "epochs"]).core_seconds.first().groupby("arm").sum()
+    return float((cost / seconds_of_a_step).median())
 
 
 def _check_counts(features: Path, published: Results) -> None:
@@ -98,7 +111,8 @@ def _try_steps(options: Sequence[str], outputs: Path, published: Results) -> flo
     """
     summary = dml.train([f"outputs={outputs}", *options, "protocol.epochs=1"])
     jobs, images = summary["jobs"], published.images()
-    trained, untrained = (100 * summary[k]["map_at_r"]["mean"] for k in ("metrics", "untrained"))
+    trained = 100 * summary["metrics"]["map_at_r"]["mean"]
+    untrained = 100 * summary["untrained"]["map_at_r"]["mean"]
     tested, before = summary["classes_tested"], published.scores.untrained.mean()
     if (
         f"{images.sum()} images of {len(images)} " not in tested

@@ -91,7 +91,7 @@ def write_page(
         ranking_table=_ranking_table(study, ranking, results),
         lengths=_lengths(results),
         claims_table="" if judged.empty else _claims_table(judged, results),
-        untrained_arms=[arm for arm in study.arms if arm not in set(ranking.arm)],
+        untrained_arms=_list_untrained_arms(study, ranking),
         options_table=_options_table(study, results),
         untrained=ranking.untrained.mean(),
         repeats=scores.repeat.nunique(),
@@ -113,13 +113,21 @@ def write_page(
     return ranking, judged
 
 
+def _list_untrained_arms(study: Declaration, ranking: pd.DataFrame) -> list[str]:
+    trained = set(ranking.arm)
+    return [arm for arm in study.arms if arm not in trained]
+
+
 def _same(study: Declaration, results: Results) -> str:
     difference = compare(results.of_length(choose_lengths(results)).classes, *study.same)
     low, high = difference.interval(study.confidence)
-    within = "within" if max(-low, high) < study.margin else "**not within**"
-    zero = "; it excludes 0: intervals do not cover the noise of a search" if low * high > 0 else ""
     interval = f"{study.confidence:.0%} interval {low:+.2f} to {high:+.2f}"
-    return f"{difference.points:+.2f} points, {interval}, {within} the margin{zero}"
+    text = f"{difference.points:+.2f} points, {interval}"
+    is_within = max(-low, high) < study.margin
+    text += ", within the margin" if is_within else ", **not within** the margin"
+    if low * high > 0:
+        text += "; it excludes 0: intervals do not cover the noise of a search"
+    return text
 
 
 def _lengths(results: Results) -> list[str]:
@@ -129,55 +137,57 @@ def _lengths(results: Results) -> list[str]:
 
 def _ranking_table(study: Declaration, ranking: pd.DataFrame, results: Results) -> str:
     means = results.scores.groupby(["arm", "epochs"]).map_at_r.mean().unstack()
-    rows = [
-        [
-            code(row.arm),
-            f"{row.map_at_r:.2f}",
-            "reference" if row.low == row.high else f"{row.low:.2f} to {row.high:.2f}",
-            describe_rank(row),
-            f"{row.precision_at_1:.2f}",
-            f"{row.steps:,.0f}",
-            *(f"{score:.2f}" for score in means.loc[row.arm]),
-            _remarks(study, row),
-        ]
-        for row in ranking.itertuples()
-    ]
-    lengths = [f"{steps} steps" for steps in _lengths(results)]
-    columns = ["arm", "MAP@R", "interval", "ranks", "P@1", "steps", *lengths, "remarks"]
-    return table(columns, rows)
+    rows = []
+    for row in ranking.itertuples():
+        interval = f"{row.low:.2f} to {row.high:.2f}"
+        if row.low == row.high:
+            interval = "reference"
+        cells = [code(row.arm), f"{row.map_at_r:.2f}", interval, describe_rank(row)]
+        cells += [f"{row.precision_at_1:.2f}", f"{row.steps:,.0f}"]
+        cells += map("{:.2f}".format, means.loc[row.arm])
+        cells.append(_remarks(study, row))
+        rows.append(cells)
+    columns = ["arm", "MAP@R", "interval", "ranks", "P@1", "steps"]
+    columns += map("{} steps".format, _lengths(results))
+    return table([*columns, "remarks"], rows)
 
 
 def _claims_table(claims: pd.DataFrame, results: Results) -> str:
-    rows = [
-        [
-            f"{code(row.better)} above {code(row.than)} ({row.source})",
-            f"{row.points:+.2f}",
-            f"{row.low:+.2f} to {row.high:+.2f}",
-            f"{row.p:.3f}" if row.p >= 0.001 else "< 0.001",
-            f"**{row.verdict}**",
-            *(f"{points:+.2f}" for points in row.lengths),
-        ]
-        for row in claims.itertuples()
-    ]
-    lengths = [f"{steps} steps" for steps in _lengths(results)]
-    return table(["claim", "difference", "interval", "p", "verdict", *lengths], rows)
+    rows = []
+    for row in claims.itertuples():
+        claim = f"{code(row.better)} above {code(row.than)} ({row.source})"
+        p = "< 0.001"
+        if row.p >= 0.001:
+            p = f"{row.p:.3f}"
+        interval = f"{row.low:+.2f} to {row.high:+.2f}"
+        cells = [claim, f"{row.points:+.2f}", interval, p, f"**{row.verdict}**"]
+        cells += map("{:+.2f}".format, row.lengths)
+        rows.append(cells)
+    columns = ["claim", "difference", "interval", "p", "verdict"]
+    columns += map("{} steps".format, _lengths(results))
+    return table(columns, rows)
 
 
 def _options_table(study: Declaration, results: Results) -> str:
-    rows = [
-        [code(arm), code(" ".join(options)), _chosen(results.trials, arm)]
-        for arm, options in study.arms.items()
-        if arm in set(results.scores.arm)
-    ]
+    rows = []
+    trained = set(results.scores.arm)
+    for arm, options in study.arms.items():
+        if arm in trained:
+            rows.append([code(arm), code(" ".join(options)), _chosen(results.trials, arm)])
     return table(["arm", "options", "chosen"], rows)
 
 
 def _remarks(study: Declaration, row: Any) -> str:
-    remarks = [] if row.learned else [describe_unlearned(study)]
-    remarks += [f"{row.stages:.1f} stages"] if row.stages > 1 else []
-    remarks += ["better with more steps"] if row.rising else []
+    remarks = []
+    if not row.learned:
+        remarks.append(describe_unlearned(study))
+    if row.stages > 1:
+        remarks.append(f"{row.stages:.1f} stages")
+    if row.rising:
+        remarks.append("better with more steps")
     edges = ", ".join(map(code, row.edges.split()))
-    remarks += [f"edge of the range: {edges}"] if edges else []
+    if edges:
+        remarks.append(f"edge of the range: {edges}")
     return ", ".join(remarks)
 
 
@@ -236,10 +246,8 @@ def draw_claims(study: Declaration, claims: pd.DataFrame, path: Path) -> None:
     rows = claims[::-1].reset_index(drop=True)
     axis.hlines(rows.index, rows.low, rows.high, color=BLUE, lw=2)
     axis.scatter(rows.points, rows.index, color=BLUE)
-    axis.set_yticks(
-        range(len(rows)),
-        [f"{row.better} minus {row.than}: {row.verdict}" for row in rows.itertuples()],
-    )
+    names = [f"{row.better} minus {row.than}: {row.verdict}" for row in rows.itertuples()]
+    axis.set_yticks(range(len(rows)), names)
     axis.set_xlabel(f"difference in MAP@R (points), simultaneous {study.confidence:.0%} intervals")
     axis.legend(frameon=False)
     tidy(axis)

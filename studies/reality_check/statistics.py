@@ -15,7 +15,7 @@ Bonferroni.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from studies.reality_check.declaration import Declaration
+from studies.reality_check.declaration import Claim, Declaration
 from studies.reality_check.trainings import IMAGES, Results
 
 NOT_TESTED, STILL_RISING = "not tested", "still rising"
@@ -105,29 +105,42 @@ def rank_arms(study: Declaration, results: Results) -> pd.DataFrame:
     by_arm = results.scores.groupby("arm")
     rows = by_arm[means].mean().join(by_arm[["epochs", "edges"]].first())
     rows = rows.sort_values("map_at_r", ascending=False)
-    arms = list(rows.index)
-    pairs = list(combinations(arms, 2))
-    differences = [compare(results.classes, *pair) for pair in pairs]
-    better = {
-        pair
-        for pair, p, one in zip(pairs, holm([d.p for d in differences]), differences, strict=True)
-        if p < 1 - study.confidence and one.points > noise
-    }
-    rows["rank_low"] = [1 + sum((other, arm) in better for other in arms) for arm in arms]
-    rows["rank_high"] = [len(arms) - sum((arm, other) in better for other in arms) for arm in arms]
-    each = 1 - (1 - study.confidence) / (len(arms) - 1)
+    rows["rank_low"], rows["rank_high"] = 1, len(rows)
+    for better, worse in _find_different_pairs(list(rows.index), results, study, noise):
+        rows.loc[worse, "rank_low"] += 1
+        rows.loc[better, "rank_high"] -= 1
+    each = 1 - (1 - study.confidence) / (len(rows) - 1)
     center = rows.map_at_r[study.reference]
-    intervals = [
-        (0.0, 0.0)
-        if arm == study.reference
-        else compare(results.classes, arm, study.reference).interval(each)
-        for arm in arms
-    ]
+    intervals = []
+    for arm in rows.index:
+        interval = (0.0, 0.0)
+        if arm != study.reference:
+            interval = compare(results.classes, arm, study.reference).interval(each)
+        intervals.append(interval)
     rows[["low", "high"]] = center + np.array(intervals)
     rows["rising"] = rows.index.isin(rising)
     rows["edges"] = rows.edges.fillna("")
     rows["learned"] = rows.map_at_r - rows.untrained >= study.learned
     return rows.reset_index()
+
+
+def _find_different_pairs(
+    arms: Sequence[str], results: Results, study: Declaration, noise: float
+) -> Iterator[tuple[str, str]]:
+    """Yields the pairs, the better arm first, that the tests of all pairs together tell apart.
+
+    Args:
+        arms: the best first.
+        results: of one length of training for each arm.
+        study: its confidence is that of all pairs together.
+        noise: `search_noise`, which a difference has to exceed.
+    """
+    pairs = list(combinations(arms, 2))
+    differences = [compare(results.classes, *pair) for pair in pairs]
+    adjusted = holm([difference.p for difference in differences])
+    for pair, difference, p in zip(pairs, differences, adjusted, strict=True):
+        if p < 1 - study.confidence and difference.points > noise:
+            yield pair
 
 
 def describe_rank(row: Any) -> str:
@@ -169,12 +182,19 @@ def judge_claims(study: Declaration, results: Results, ranking: pd.DataFrame) ->
         ranking: of `rank_arms`.
     """
     ranking = ranking.set_index("arm")
-    claims = [c for c in study.claims if {c.better, c.than} <= set(ranking.index)]
+    claims, differences, p_values = [], [], []
     chosen = results.of_length(choose_lengths(results)).classes
-    equal = [results.of_length(dict.fromkeys(ranking.index, n)).classes for n in study.epochs]
-    differences = [compare(chosen, c.better, c.than) for c in claims]
-    missing = [1.0] * (len(study.claims) - len(claims))
-    adjusted = holm([*(difference.p for difference in differences), *missing])
+    for claim in study.claims:
+        if {claim.better, claim.than} <= set(ranking.index):
+            difference = compare(chosen, claim.better, claim.than)
+            claims.append(claim)
+            differences.append(difference)
+            p_values.append(difference.p)
+    missing = len(study.claims) - len(claims)
+    adjusted = holm(p_values + [1.0] * missing)
+    equal = []
+    for epochs in study.epochs:
+        equal.append(results.of_length(dict.fromkeys(ranking.index, epochs)).classes)
     each = 1 - (1 - study.confidence) / len(study.claims)
     noise = search_noise(study, results)
     rows = []
@@ -182,11 +202,8 @@ def judge_claims(study: Declaration, results: Results, ranking: pd.DataFrame) ->
         low, high = difference.interval(each)
         arms = ranking.loc[[claim.better, claim.than]]
         points = [compare(classes, claim.better, claim.than).points for classes in equal]
-        uses_mechanism = True
-        for column, least in claim.requires.items():
-            uses_mechanism &= bool(arms[column].iloc[0] >= least)
         is_certain = p < 1 - study.confidence and min(abs(low), abs(high)) > noise
-        if not arms.learned.all() or not uses_mechanism:
+        if not arms.learned.all() or not _uses_mechanism(claim, arms):
             verdict = NOT_TESTED
         elif -study.margin < low and high < study.margin:
             verdict = _judge_equivalence(arms, points, study.margin)
@@ -194,9 +211,16 @@ def judge_claims(study: Declaration, results: Results, ranking: pd.DataFrame) ->
             verdict = _judge_difference(arms, points, difference.points > 0)
         else:
             verdict = "unknown"
-        row = {"points": difference.points, "low": low, "high": high, "p": p, "verdict": verdict}
-        rows.append({**claim.model_dump(exclude={"requires"}), **row, "lengths": points})
+        row = claim.model_dump(exclude={"requires"})
+        row |= {"points": difference.points, "low": low, "high": high, "p": p, "verdict": verdict}
+        rows.append(row | {"lengths": points})
     return pd.DataFrame(rows)
+
+
+def _uses_mechanism(claim: Claim, arms: pd.DataFrame) -> bool:
+    """Returns whether the first of two arms, rows of the ranking, has what the claim requires."""
+    better = arms.iloc[0]
+    return all(better[column] >= least for column, least in claim.requires.items())
 
 
 def _judge_equivalence(arms: pd.DataFrame, points: Sequence[float], margin: float) -> str:

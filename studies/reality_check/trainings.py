@@ -75,20 +75,20 @@ class Results(NamedTuple):
 
     def of_length(self, epochs: Mapping[str, int]) -> Results:
         """Returns the scores of one length of training for each arm (arm → epochs)."""
-        tables = (
-            table[(table.epochs == table.arm.map(epochs)) | (table.arm == IMAGES)]
-            for table in (self.scores, self.classes)
-        )
-        return self._replace(**dict(zip(("scores", "classes"), tables, strict=True)))
+
+        def keep(table: pd.DataFrame) -> pd.DataFrame:
+            return table[(table.epochs == table.arm.map(epochs)) | (table.arm == IMAGES)]
+
+        return self._replace(scores=keep(self.scores), classes=keep(self.classes))
 
     def add(self, other: Results) -> Results:
         """Returns the results of both; arms of `other` replace those of the same name."""
-        return Results(
-            *(
-                pd.concat([mine[~mine.arm.isin(set(theirs.arm))], theirs], ignore_index=True)
-                for mine, theirs in zip(self, other, strict=True)
-            )
-        )
+        merged = {}
+        for name in self._fields:
+            mine, theirs = getattr(self, name), getattr(other, name)
+            kept = mine[~mine.arm.isin(set(theirs.arm))]
+            merged[name] = pd.concat([kept, theirs], ignore_index=True)
+        return Results(**merged)
 
 
 def train_arm(
