@@ -1,1 +1,1 @@
-"""The dataset of emoji by nine designers: its packages, drawings and pictures."""
+"""Declarations, trainings, statistics and pages of studies; the reality check's is the first."""
