@@ -24,7 +24,7 @@ Prepares a dataset: {command} cub
 
 Downloads (or uses --archive FILE), verifies, unpacks, counts and decodes all images. A second call
 does nothing; after an interruption the same command continues. emoji and shapes are rendered in a
-clone of the project, by python scripts/prepare_drawings.py.
+clone of the project, by python studies/prepare_drawings.py.
 """
 PUBLISHED = ("cub", "cars", "sop", "inshop")
 RENDERED = ("emoji", "shapes")
@@ -61,7 +61,7 @@ def main(words: Sequence[str]) -> int:
     elif name in RENDERED:
         raise UserError(
             f"{name} is rendered in a clone of the project, by python "
-            f"scripts/prepare_drawings.py {name}; data={name} data.root=<folder> reads the result"
+            f"studies/prepare_drawings.py {name}; data={name} data.root=<folder> reads the result"
         )
     else:
         index = read_dataset(name, options.root)

@@ -156,7 +156,7 @@ def preparation_advice(name: str, root: str | Path) -> str:
     """Returns `run: <the command that prepares the dataset>`."""
     command = shell_command("prepare")
     if name in RENDERED:
-        command = "python scripts/prepare_drawings.py"
+        command = "python studies/prepare_drawings.py"
     command += f" {name}"
     if Path(root) != Path("data"):
         command += f" --root {shlex.quote(str(root))}"

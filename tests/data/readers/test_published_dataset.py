@@ -82,7 +82,7 @@ def test_inshop_status_that_nobody_published_is_refused(tmp_path: Path):
 )
 def test_errors_of_rendered_datasets_name_the_command(read, title, columns, counts, tmp_path):
     name = title.lower()
-    advice = rf"; run: python scripts/prepare_drawings\.py {name} --root {tmp_path}"
+    advice = rf"; run: python studies/prepare_drawings\.py {name} --root {tmp_path}"
     with pytest.raises(UserError, match=rf"^data\.root: {title} is not under .*{advice}$"):
         read(tmp_path)
     table = tmp_path / name / "drawings.csv"
