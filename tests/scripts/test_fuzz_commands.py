@@ -21,7 +21,8 @@ from studies import draw_emoji, show_field, show_proxies
 from tests.conftest import TINY, compose_config, run_config
 
 ROOT = Path(__file__).parents[2]
-NO_COMMANDS = {"fuzz_commands", "prepare_drawings"}  # the last needs a network
+# The last two need a network, and minutes.
+NO_COMMANDS = {"fuzz_commands", "prepare_drawings", "plant_mistakes"}
 # These end before anything is trained.
 FAST = ["plan", "runs", "runs compare", "report", "show_field", "draw_emoji", "search", "benchmark"]
 
