@@ -16,6 +16,7 @@ from dml.core.launcher import read_launch
 from dml.core.plain_records import plain_records
 from dml.core.plain_text import print_plain, show_text
 from dml.core.secrets import mask_text
+from dml.core.stream_encoding import accept_all_characters
 from dml.core.tolerant_output import discard
 
 P = ParamSpec("P")
@@ -31,6 +32,7 @@ def report_errors(main: Callable[P, int]) -> Callable[P, int]:
     @functools.wraps(main)
     def run(*args: P.args, **kwargs: P.kwargs) -> int:
         _replace_closed_streams()
+        accept_all_characters()
         try:
             try:
                 with plain_records():
