@@ -15,6 +15,7 @@ its backward pass returns the sum of the gradients of all processes.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,7 +30,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from dml.core.errors import RunStopped, UserError, first_line, refuse_exits
-from dml.core.launcher import read_launch
+from dml.core.launcher import describe_wait, read_launch
+from dml.core.plain_text import print_plain
 
 Result = TypeVar("Result")
 
@@ -230,6 +232,9 @@ def distributed_session(device: str) -> Iterator[ProcessGroup]:
     rank, size = launch.rank, launch.size
     on_gpu = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
     backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
+    waiting = describe_wait()
+    if waiting is not None:
+        print_plain(f"note: {waiting}", file=sys.stderr, flush=True)
     try:
         if _store is None:
             _store = next(dist.rendezvous("env://", rank, size, timeout=TIMEOUT))[0]
