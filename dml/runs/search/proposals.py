@@ -24,6 +24,9 @@ from torch.quasirandom import SobolEngine
 
 from dml.core.errors import UserError
 
+ATTEMPTS = 64  # to find a point that no trial has had
+FIRST_SPARE = 4096  # point of the Sobol sequence from which equal proposals are replaced
+
 Params = dict[str, Any]
 Space = dict[str, BaseDistribution]
 
@@ -44,7 +47,10 @@ def create_distributions(ranges: dict[str, dict[str, Any]]) -> Space:
 def propose(
     number: int, space: Space, trials: Sequence[FrozenTrial], sampler: str, startup: int, seed: int
 ) -> Params:
-    """Returns the parameters of trial `number`.
+    """Returns the parameters of trial `number`, which no trial has had as long as there are others.
+
+    A sampler that has found a corner of the space proposes it again and again, and the best of many
+    trainings of one point is the luckiest: a point of the Sobol sequence takes its place.
 
     Args:
         number: from 0; the first `startup` come from a scrambled Sobol sequence, and so do later
@@ -62,6 +68,19 @@ def propose(
         choices = (space[name].choices for name in sorted(space))  # type: ignore[attr-defined]
         point = next(itertools.islice(itertools.product(*choices), number, None))
         return dict(zip(sorted(space), point, strict=True))
+    tried = [trial.params for trial in trials]
+    params = _sample(number, space, trials, sampler, startup, seed)
+    for attempt in range(ATTEMPTS):
+        if params not in tried:
+            break
+        params = _sobol_point(FIRST_SPARE + number * ATTEMPTS + attempt, space, seed)
+    return params
+
+
+def _sample(
+    number: int, space: Space, trials: Sequence[FrozenTrial], sampler: str, startup: int, seed: int
+) -> Params:
+    """Returns a point of the Sobol sequence or of the sampler; see `propose`."""
     complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
     if number < startup or len(complete) < 2:
         return _sobol_point(number, space, seed)

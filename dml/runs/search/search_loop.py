@@ -94,9 +94,13 @@ def _trial_options(context: RunContext, trial: FrozenTrial) -> Params:
 def _run_trial(context: RunContext, study: Study, trial: FrozenTrial, stop: Stop) -> None:
     """Trains a trial and stores its result in the study."""
     state, value, reason = TrialState.COMPLETE, None, ""
+    equal = study.find_equal(trial)
     try:
-        with refuse_exits():
-            value = _validate(context, study, trial, stop)
+        if equal is not None:  # all points of a small space were tried
+            value = equal.value
+        else:
+            with refuse_exits():
+                value = _validate(context, study, trial, stop)
     except TrialPruned:
         state = TrialState.PRUNED
     except (Exception, RunStopped) as error:

@@ -37,6 +37,7 @@ from dml.core.installation import shell_command
 from dml.core.locks import Busy, wait_for_lock
 from dml.core.regular_files import check_regular, read_regular
 from dml.core.secrets import mask_text
+from dml.runs.console import print_line
 from dml.runs.drawing_guard import attempt
 from dml.runs.figures.drawing import plt, save
 from dml.runs.folder.run_folder import RunFolder
@@ -81,6 +82,13 @@ class Study:
     def complete_trials(self) -> list[FrozenTrial]:
         """Returns the complete trials, by number."""
         return self.optuna_study.get_trials(states=[TrialState.COMPLETE])
+
+    def find_equal(self, trial: FrozenTrial) -> FrozenTrial | None:
+        """Returns an earlier complete trial with the same parameters; None if there is none."""
+        for other in self.complete_trials():
+            if other.number < trial.number and other.params == trial.params:
+                return other
+        return None
 
     def best_trial(self) -> FrozenTrial | None:
         """Returns the first complete trial with the highest score; None if no trial is complete."""
@@ -169,6 +177,15 @@ class Study:
             raise UserError(
                 f"search: none of {len(trials)} trials was completed; most frequent reason: "
                 f"{statistics.mode(reasons)}"
+            )
+        distinct: list[Params] = []
+        for trial in trials:
+            if trial.params not in distinct:
+                distinct.append(trial.params)
+        if len(distinct) < len(trials):
+            print_line(
+                f"note: search: {len(trials)} trials tried {len(distinct)} different points; equal "
+                f"ones were not trained again"
             )
         header = f"# Best of {len(trials)} trials: number {best.number}, validation {best.value}\n"
         header += f"# {shell_command('train')} … params={self.folder.best}\n"

@@ -96,3 +96,31 @@ def test_a_grid_tries_every_combination_once():
     assert sorted((one["loss.alpha"], one["optim.lr"]) for one in tried) == sorted(
         itertools.product([1, 32], [1e-4, 1e-3, 1e-2])
     )
+
+
+@pytest.mark.parametrize("sampler", ["gp", "tpe"])
+def test_a_corner_of_the_space_is_proposed_once(sampler):
+    """The best score is at a corner, which a sampler would propose again and again."""
+    space = create_distributions(
+        {"a": {"low": 0, "high": 1}, "c": {"low": 1, "high": 3, "int": True}}
+    )
+    trials = []
+    for number in range(16):
+        params = propose(number, space, trials, sampler=sampler, startup=4, seed=0)
+        value = params["a"] + params["c"]
+        trials.append(create_trial(params=params, distributions=space, value=value))
+    points = [tuple(trial.params.values()) for trial in trials]
+    assert len(set(points)) == len(points)
+
+
+@pytest.mark.parametrize("sampler", ["gp", "tpe"])
+def test_all_points_of_a_small_space_are_tried_before_one_comes_again(sampler):
+    space = create_distributions(
+        {"a": {"choices": [1, 2, 3]}, "c": {"low": 1, "high": 2, "int": True}}
+    )
+    trials = []
+    for number in range(8):
+        params = propose(number, space, trials, sampler=sampler, startup=3, seed=1)
+        trials.append(create_trial(params=params, distributions=space, value=params["a"]))
+    points = [tuple(trial.params.values()) for trial in trials]
+    assert len(set(points[:6])) == len(set(points)) == 6

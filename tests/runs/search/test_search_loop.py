@@ -210,6 +210,26 @@ def test_two_workers_share_the_trials(prepared):
     "guides/search.md",
     "a trial fails: the search goes on, and `trials.csv` has the reason",
 )
+def test_equal_points_of_a_small_space_are_trained_once(prepared, monkeypatch, capsys):
+    trained = []
+    validate = search_loop._validate
+
+    def count(context, study, trial, stop):
+        trained.append(trial.params)
+        return validate(context, study, trial, stop)
+
+    monkeypatch.setattr(search_loop, "_validate", count)
+    cfg, folder = prepared("space=null", "+space.loss.pos_margin={choices:[0.1,0.3]}")
+    start(cfg)
+    values = {}
+    for _, state, value, params in trials(folder):
+        assert state == "COMPLETE"
+        values.setdefault(params["loss.pos_margin"], set()).add(value)
+    assert len(trained) == len(values) == 2
+    assert all(len(scores) == 1 for scores in values.values())
+    assert "4 trials tried 2 different points" in capsys.readouterr().out
+
+
 def test_a_failing_trial_does_not_end_the_search(prepared, monkeypatch):
     from pytorch_metric_learning.losses import ContrastiveLoss
 
