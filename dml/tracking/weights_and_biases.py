@@ -28,6 +28,7 @@ from dml.tracking.history import History
 from dml.tracking.tracker import Job, RunInfo, Tracker, flatten_scores, replace_options
 
 COMBINED = "combined"
+LONGEST_TAG = 64  # characters that W&B accepts; the name of a dataset may be any folder's
 IDS = ("repeat", "fold", "step")  # columns that identify a row and are not sent as values
 SWITCH_OFF = "tracking=none switches tracking off"
 
@@ -38,14 +39,15 @@ class WandbTracker(Tracker):
     Args:
         project: W&B project; None: W&B's default.
         entity: user or team; None: W&B's default.
-        mode: `online`, or `offline` to write files below the run folder.
+        mode: `online`, `offline` to write files below the run folder, or `disabled` to do nothing.
         tags: tags to filter runs by.
         artifacts: also upload the best weights of each model, as an artifact of the type `model`,
             and the final scores as a table, `results`.
         settings: options of `wandb.Settings`.
 
     Raises:
-        UserError: wandb is not installed, or there is no key for `online`.
+        UserError: wandb is not installed, there is no key for `online`, or W&B does not accept the
+            project, a tag or a setting.
     """
 
     keeps_a_copy = True
@@ -54,7 +56,7 @@ class WandbTracker(Tracker):
         self,
         project: str | None = None,
         entity: str | None = None,
-        mode: Literal["online", "offline"] = "online",
+        mode: Literal["online", "offline", "disabled"] = "online",
         tags: Sequence[str] = (),
         artifacts: bool = False,
         settings: dict[str, Any] | None = None,
@@ -66,7 +68,10 @@ class WandbTracker(Tracker):
                 f"tracking: {error}; pip install -e '.[wandb]', or {SWITCH_OFF}"
             ) from error
         self.project, self.entity, self.mode = project, entity, mode
+        self.keeps_a_copy = mode != "disabled"
         self.tags = mask_words(map(str, tags))
+        self._check_accepted("tracking.project", project=project)
+        self._check_accepted("tracking.tags", run_tags=self.tags)
         self.artifacts = artifacts
         options: dict[str, Any] = {"quiet": True, "silent": mode == "offline"}
         options |= _mask_described(settings or {})
@@ -79,6 +84,13 @@ class WandbTracker(Tracker):
         self.sweep = os.environ.get("WANDB_SWEEP_ID")  # set by `wandb agent`
         self._open: dict[str, Any] = {}  # id → wandb's run object
         self._failed = self._written = False
+
+    def _check_accepted(self, option: str, **settings: Any) -> None:
+        """Raises UserError with W&B's reason if it does not accept the value of an option."""
+        try:
+            self.wandb.Settings(**settings)
+        except Exception as error:  # UsageError of W&B, ValueError of pydantic
+            raise UserError(f"{option}: {' '.join(str(error).split())}") from error
 
     def _log_in(self) -> None:
         """Logs in with a stored key, without a prompt, which would block a job on a cluster."""
@@ -95,7 +107,8 @@ class WandbTracker(Tracker):
 
     def start(self, run: RunInfo) -> None:
         """Begins a run; W&B runs are opened at the first row."""
-        self.info, self._open, self._failed, self._written = run, {}, False, False
+        self.info, self._open, self._written = run, {}, False
+        self._failed = self.mode == "disabled"
         # A sweep agent sets the id of the W&B run from which it reads the score.
         self.main_id = (os.environ.get("WANDB_RUN_ID") if self.sweep else None) or run.run_id
 
@@ -225,7 +238,7 @@ class WandbTracker(Tracker):
                 name=self.info.name if name == self.main_id else f"{self.info.name} {kind}",
                 group=self.info.group,
                 job_type=kind,
-                tags=[*self.info.tags, *self.tags],
+                tags=[tag[:LONGEST_TAG] for tag in self.info.tags if tag] + self.tags,
                 config=mask_options(config),
                 dir=str(self.info.folder),
                 mode=self.mode,
@@ -254,10 +267,10 @@ class WandbTracker(Tracker):
             work()
         except Exception as error:
             self._failed = True
+            reason = f"{type(error).__name__}: {first_line(error)}"
             self.info.notify(
-                f"note: tracking: W&B does not respond ({type(error).__name__}: "
-                f"{first_line(error)}); the run continues without it; after its end the same "
-                f"command sends the missing rows"
+                f"note: tracking: W&B failed ({reason}); the run continues without it; when W&B "
+                f"works again, the same command sends the missing rows"
             )
 
 
