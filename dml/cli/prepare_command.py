@@ -24,7 +24,7 @@ Prepares a dataset: {command} cub
 
 Downloads (or uses --archive FILE), verifies, unpacks, counts and decodes all images. A second call
 does nothing; after an interruption the same command continues. emoji and shapes are rendered in a
-clone of the project, by python scripts/prepare_drawings.py.
+clone of the project, by python studies/prepare_drawings.py.
 """
 PUBLISHED = ("cub", "cars", "sop", "inshop")
 RENDERED = ("emoji", "shapes")
@@ -61,7 +61,7 @@ def main(words: Sequence[str]) -> int:
     elif name in RENDERED:
         raise UserError(
             f"{name} is rendered in a clone of the project, by python "
-            f"scripts/prepare_drawings.py {name}; data={name} data.root=<folder> reads the result"
+            f"studies/prepare_drawings.py {name}; data={name} data.root=<folder> reads the result"
         )
     else:
         index = read_dataset(name, options.root)
@@ -71,12 +71,12 @@ def main(words: Sequence[str]) -> int:
 
 def read_dataset(name: str, root: Path) -> ImageIndex:
     """Returns the index of a dataset of `DATASETS` below `root`."""
-    from dml.data.digits import read_digits
-    from dml.data.emoji import read_emoji
-    from dml.data.folder import read_folder
-    from dml.data.glyphs import read_glyphs
-    from dml.data.shapes import read_shapes
-    from dml.data.sources import SOURCES
+    from dml.data.preparation.sources import SOURCES
+    from dml.data.readers.digits import read_digits
+    from dml.data.readers.emoji import read_emoji
+    from dml.data.readers.folder import read_folder
+    from dml.data.readers.glyphs import read_glyphs
+    from dml.data.readers.shapes import read_shapes
 
     if name in SOURCES:
         return SOURCES[name].read(root)
@@ -94,8 +94,8 @@ def read_dataset(name: str, root: Path) -> ImageIndex:
 def _check(name: str, root: Path) -> None:
     """Decodes all images of a dataset and prints what is wrong with them."""
     index = read_dataset(name, root)
-    from dml.data.image_check import check_images  # imported late: it loads torch
     from dml.data.image_index import describe_images
+    from dml.data.preparation.image_check import check_images  # imported late: it loads torch
 
     notes = describe_images(check_images(index))
     print_plain(f"{name}: all {len(index.images):,} images can be decoded")
@@ -108,8 +108,8 @@ def _prepare(options: Namespace) -> None:
     for archive in options.archive:
         if not os.path.exists(archive):
             raise UserError(f"--archive {archive} does not exist")
-    from dml.data.prepare import prepare  # imported late: it loads torch
-    from dml.data.sources import SOURCES
+    from dml.data.preparation.prepare import prepare  # imported late: it loads torch
+    from dml.data.preparation.sources import SOURCES
 
     with tolerant_output():
         prepare(SOURCES[options.dataset], options.root, options.archive, options.url)

@@ -97,7 +97,7 @@ def check_images(images: str) -> None:
     """
     if images.startswith("data=") or os.path.exists(images):
         return
-    from dml.data.folder import list_images  # imported late: it loads pandas
+    from dml.data.readers.folder import list_images  # imported late: it loads pandas
 
     list_images(images)  # it says what is wrong
 

@@ -11,8 +11,8 @@ from dml.config.schema import MAX_PIXELS, Config, EvaluateConfig
 from dml.core.launcher import read_launch
 from dml.core.option_values import SPLITS
 
-METRIX, I_MIX = "dml.methods.metrix.Metrix", "dml.methods.comparisons.IMix"
-FEATURES, IDENTITY = "dml.data.features.read_features", "dml.models.identity.Identity"
+METRIX, I_MIX = "dml.methods.metrix.Metrix", "dml.methods.mixing_baselines.IMix"
+FEATURES, IDENTITY = "dml.data.readers.features.read_features", "dml.models.identity.Identity"
 
 
 def find_conflicts(config: Config, options: dict[str, Any]) -> Iterator[tuple[str, str]]:

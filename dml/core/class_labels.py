@@ -104,11 +104,11 @@ def number_classes(arrays: Mapping[str, np.ndarray]) -> list[np.ndarray]:
     for values, _ in parts:
         distinct.update(values.tolist())
     numbers = {value: number for number, value in enumerate(sorted(distinct))}
-    found = []
+    numbered = []
     for labels, (values, inverse) in zip(checked.values(), parts, strict=True):
         numbers_of_values = np.array([numbers[value] for value in values.tolist()], dtype=np.int64)
-        found.append(numbers_of_values[inverse].reshape(labels.shape))
-    return found
+        numbered.append(numbers_of_values[inverse].reshape(labels.shape))
+    return numbered
 
 
 def check_names(names: Iterable[str]) -> None:

@@ -49,8 +49,9 @@ def nearest(name: object, valid: Iterable[str], similarity: float = 0.6) -> str:
     """Returns `; did you mean 'x'?` for the valid name closest to `name`, else an empty string."""
     names = list(valid)
     typed = str(name)
-    cased = [one for one in names if one.lower() == typed.lower()]
-    swapped = [one for one in names if sorted(one) == sorted(typed)]  # lgo: log, not low
+    cased = [candidate for candidate in names if candidate.lower() == typed.lower()]
+    # With two letters swapped, lgo means log and not low.
+    swapped = [candidate for candidate in names if sorted(candidate) == sorted(typed)]
     close = cased or swapped or get_close_matches(typed, names, n=1, cutoff=similarity)
     return f"; did you mean '{close[0]}'?" if close else ""
 

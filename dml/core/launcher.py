@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from dml.core.errors import UserError
 from dml.core.secrets import mask_words
 
 # Environment variables: the number of runs of a multirun; options in which parallel ones differ.
@@ -33,12 +34,47 @@ class Launch:
 
 
 def read_launch() -> Launch:
-    """Returns the ranks in the launcher's environment variables; one process without them."""
-    if not {"RANK", "WORLD_SIZE"} <= os.environ.keys():
+    """Returns the ranks in the launcher's environment variables; one process without them.
+
+    Raises:
+        UserError: a variable, such as one that is left over, is no rank or size.
+    """
+    if not os.environ.get("RANK") or not os.environ.get("WORLD_SIZE"):
         return Launch()
-    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    local_rank = int(os.environ.get("LOCAL_RANK", rank))
-    return Launch(rank, size, local_rank, int(os.environ.get("LOCAL_WORLD_SIZE", size)))
+    size = _read_number("WORLD_SIZE", 1)
+    rank = _read_number("RANK", 0)
+    if rank >= size:
+        raise UserError(
+            f"RANK={rank}: not below WORLD_SIZE={size}; for one process unset RANK and WORLD_SIZE"
+        )
+    local_rank = _read_number("LOCAL_RANK", 0, default=rank)
+    return Launch(rank, size, local_rank, _read_number("LOCAL_WORLD_SIZE", 1, default=size))
+
+
+def _read_number(name: str, lowest: int, default: int = 0) -> int:
+    value = os.environ.get(name) or str(default)
+    if not value.isdecimal() or int(value) < lowest:
+        raise UserError(
+            f"{name}={value}: not a whole number from {lowest}; for one process unset RANK and "
+            f"WORLD_SIZE"
+        )
+    return int(value)
+
+
+def describe_wait() -> str | None:
+    """Returns what this process waits for if its variables may be left over from a launcher.
+
+    None for a process of torchrun or submitit, which start the others.
+    """
+    launch = read_launch()
+    if launch.size == 1 or {"TORCHELASTIC_RUN_ID", "SUBMITIT_EXECUTOR"} & os.environ.keys():
+        return None
+    address = os.environ.get("MASTER_ADDR", "")
+    port = os.environ.get("MASTER_PORT", "")
+    return (
+        f"waiting for {launch.size - 1} other processes at {address}:{port} (WORLD_SIZE="
+        f"{launch.size}); for one process unset RANK and WORLD_SIZE"
+    )
 
 
 def export_submitit_ranks() -> None:

@@ -33,11 +33,11 @@ def is_score(name: str) -> bool:
 
 def tabled(names: Iterable[str]) -> dict[str, str]:
     """Returns metric → label of its row in a table; the two names in `SAME` share a row."""
-    found = dict.fromkeys(names)
-    if not found.keys() >= {*SAME}:
-        return {name: metric_label(name) for name in found}
+    columns = dict.fromkeys(names)
+    if not columns.keys() >= {*SAME}:
+        return {name: metric_label(name) for name in columns}
     joined = ", ".join(map(metric_label, SAME))
-    labels = {name: metric_label(name) for name in found if name != SAME[1]}
+    labels = {name: metric_label(name) for name in columns if name != SAME[1]}
     return labels | {SAME[0]: joined}
 
 

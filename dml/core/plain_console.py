@@ -9,6 +9,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
 from dml.core.plain_text import show_text
+from dml.core.stream_encoding import fit_encoding
 
 
 class PlainConsole(Console):
@@ -32,4 +33,5 @@ class PlainConsole(Console):
             if segment.control:
                 yield segment
             else:
-                yield Segment(show_text(segment.text), segment.style)
+                text = fit_encoding(show_text(segment.text), self.encoding)
+                yield Segment(text, segment.style)

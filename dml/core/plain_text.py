@@ -68,10 +68,10 @@ def markdown_text(text: str) -> str:
     return escape(escaped, quote=False)
 
 
-def _show_character(found: re.Match[str]) -> str:
-    code = ord(found[0])
+def _show_character(match: re.Match[str]) -> str:
+    code = ord(match[0])
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
-def _escape_character(found: re.Match[str]) -> str:
-    return f"\\u{ord(found[0]):04x}"
+def _escape_character(match: re.Match[str]) -> str:
+    return f"\\u{ord(match[0]):04x}"

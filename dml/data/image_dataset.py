@@ -61,10 +61,14 @@ class ImageDataset(Dataset[tuple[Tensor, int]]):
     ) -> None:
         self.subset, self.transform, index = subset, transform, subset.index
         self.source = source or ImageSource.of(index)
-        steps: list[Any] = list(transform) if isinstance(transform, nn.Sequential) else [transform]
+        steps: list[Any] = [transform]
+        if isinstance(transform, nn.Sequential):
+            steps = list(transform)
         # Whole batches of images in memory are transformed at once where all steps allow it.
-        batched = all(isinstance(step, BatchTransform) for step in steps)
-        self.steps = steps if batched and isinstance(index.images, np.ndarray) else None
+        self.steps: list[Any] | None = None
+        in_memory = isinstance(index.images, np.ndarray)
+        if in_memory and all(isinstance(step, BatchTransform) for step in steps):
+            self.steps = steps
 
     def __len__(self) -> int:
         return len(self.subset)
@@ -82,16 +86,17 @@ class ImageDataset(Dataset[tuple[Tensor, int]]):
         """Returns a batch as tensors (images B×3×H×W, labels B) if possible, else as a list."""
         if self.steps is None:
             return [self[key] for key in keys]
-        pairs = [key if isinstance(key, tuple) else (key, None) for key in keys]
-        rows = np.array([row for row, _ in pairs])
-        pixels_BHWC = np.asarray(self.subset.index.images)[self.subset.rows[rows]]
-        images = torch.from_numpy(pixels_BHWC).permute(0, 3, 1, 2)
+        rows = []
         drawn: list[list[Tensor]] = [[] for _ in self.steps]
         with torch.random.fork_rng(devices=[]):
-            for _, draw in pairs:
+            for key in keys:
+                row, draw = key if isinstance(key, tuple) else (key, None)
+                rows.append(row)
                 _seed(draw)
                 for step, numbers in zip(self.steps, drawn, strict=True):
                     numbers.append(step.draw())
+        pixels_BHWC = np.asarray(self.subset.index.images)[self.subset.rows[rows]]
+        images = torch.from_numpy(pixels_BHWC).permute(0, 3, 1, 2)
         for step, numbers in zip(self.steps, drawn, strict=True):
             images = step.change(images, torch.stack(numbers))
         return images, torch.from_numpy(self.subset.labels[rows])

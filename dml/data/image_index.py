@@ -36,8 +36,10 @@ class StoredFeatures(NamedTuple):
     def sample(self) -> np.ndarray:
         """Returns up to a thousand rows, evenly spaced, of plain features and views, k×F."""
         rows = _spread(len(self.plain), 1000)
-        views = [] if self.views is None else [*self.views[rows].swapaxes(0, 1)]
-        return np.concatenate([self.plain[rows], *views])
+        parts = [self.plain[rows]]
+        if self.views is not None:
+            parts += list(self.views[rows].swapaxes(0, 1))
+        return np.concatenate(parts)
 
 
 @dataclass(frozen=True)
@@ -93,12 +95,14 @@ class ImageIndex:
                 f"images, labels and roles differ in length: "
                 f"{len(self.images)}, {len(self.labels)}, {len(self.roles)}"
             )
-        if unknown := sorted({str(role) for role in np.unique(self.roles)} - set(ROLES)):
+        unknown = sorted(set(np.unique(self.roles).tolist()) - set(ROLES))
+        if unknown:
             raise ValueError(
                 f"roles: unknown {', '.join(map(repr, unknown))}; valid are {', '.join(ROLES)}"
             )
-        training, tested = (np.isin(self.roles, roles) for roles in ("train", TESTED))
-        both = np.intersect1d(self.labels[training], self.labels[tested])
+        training = self.labels[self.roles == "train"]
+        tested = self.labels[np.isin(self.roles, TESTED)]
+        both = np.intersect1d(training, tested)
         if len(both):
             raise ValueError(
                 f"labels: {len(both)} classes have both training and test images; "
@@ -123,14 +127,17 @@ class ImageIndex:
         them, evenly spaced: a cropped or re-encoded copy has another fingerprint. Images in memory
         count by their pixels, lazy ones by the pixels of up to `SAMPLE` images.
         """
-        images = self.images if self.features is None else self.features.sample()
+        images = self.images
+        if self.features is not None:
+            images = self.features.sample()
         content: list[object] = [self.fingerprint_name or self.name]
         content += [self.roles.tolist(), self.labels.tolist()]
         if isinstance(images, np.ndarray):
             content += [images.shape, _hash_pixels(images)]
         elif self.files is None:
-            sample = _spread(len(images), SAMPLE)
-            content += [len(images), *(_hash_pixels(np.asarray(images[row])) for row in sample)]
+            content.append(len(images))
+            for row in _spread(len(images), SAMPLE):
+                content.append(_hash_pixels(np.asarray(images[row])))
         else:
             root = self.root or os.path.commonpath([file.parent for file in self.files])
             top = os.path.join(os.path.abspath(root), "")
@@ -142,7 +149,7 @@ class ImageIndex:
 
 def describe_images(index: ImageIndex) -> list[str]:
     """Returns notes on the images of a dataset, a line each."""
-    notes = [*index.notes]
+    notes = list(index.notes)
     tested = index.labels[np.isin(index.roles, TESTED)]
     if len(tested) and len(np.unique(tested)) == 1:
         notes.append("data: all test images are of one class, so that every score is 100")
@@ -160,15 +167,19 @@ def split_box(image: str | Path) -> tuple[Path, tuple[int, ...] | None]:
     `photo.jpg#10,20,90,80` is the part of `photo.jpg` from (10, 20) to (90, 80), in pixels of the
     upright image.
     """
-    if not (match := BOX.fullmatch(os.fspath(image))):
+    match = BOX.fullmatch(os.fspath(image))
+    if match is None:
         return Path(image), None
-    return Path(match[1]), tuple(map(int, match.groups()[1:]))
+    file, *corners = match.groups()
+    return Path(file), tuple(map(int, corners))
 
 
 def hash_listing(files: Sequence[Path], *settings: object) -> str:
     """Returns a hash of `settings` and of the paths, sizes and modification times of files."""
-    stats = [(os.path.abspath(file), split_box(file)[0].stat()) for file in files]
-    listing = [(path, status.st_size, status.st_mtime_ns) for path, status in stats]
+    listing = []
+    for file in files:
+        status = split_box(file)[0].stat()
+        listing.append((os.path.abspath(file), status.st_size, status.st_mtime_ns))
     return _hash_json([*settings, listing])
 
 
@@ -185,9 +196,9 @@ def _hash_pixels(pixels: np.ndarray) -> str:
     return hashlib.sha256(np.ascontiguousarray(pixels).data).hexdigest()
 
 
-def _spread(count: int, most: int) -> list[int]:
-    """Returns up to `most` of the numbers 0..count−1, evenly spaced."""
-    return np.linspace(0, count - 1, min(most, count)).astype(int).tolist()
+def _spread(count: int, limit: int) -> list[int]:
+    """Returns up to `limit` of the numbers 0..count−1, evenly spaced."""
+    return np.linspace(0, count - 1, min(limit, count)).astype(int).tolist()
 
 
 @dataclass(frozen=True)

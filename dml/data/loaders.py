@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, default_collate
 
 from dml.core.errors import UserError
-from dml.data.features import FeatureDataset
 from dml.data.image_dataset import ImageDataset, ImageSource
 from dml.data.image_index import ImageIndex, Subset
+from dml.data.readers.features import FeatureDataset
 from dml.data.samplers import BatchSchedule, augmentation_seeds, class_pool
 
 MOST_WORKERS = 8  # of `auto`: more need memory and files, and often wait for the same disk

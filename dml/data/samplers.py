@@ -91,13 +91,17 @@ class ClassStreamBatches(_ClassBatches):
         """Rows of step `step`, class by class."""
         first = step * self._classes_per_batch
         positions = range(first, first + self._classes_per_batch)
-        turns = (divmod(position, len(self._rows_of)) for position in positions)
-        drawn = [self._rows_of[self._order(turn)[index]] for turn, index in turns]
+        rows_of_classes = []
+        for position in positions:
+            turn, index = divmod(position, len(self._rows_of))
+            rows_of_classes.append(self._rows_of[self._order(turn)[index]])
         rng, m = np.random.default_rng([self._seed, 1, step]), self._per_class
         if m == 1:  # as `choice` draws them, in a tenth of the time
-            places = rng.integers([len(rows) for rows in drawn])
-            return np.array([rows[place] for rows, place in zip(drawn, places, strict=True)])
-        return np.concatenate([rng.choice(rows, m, replace=len(rows) < m) for rows in drawn])
+            drawn = rng.integers([len(rows) for rows in rows_of_classes])
+            pairs = zip(rows_of_classes, drawn, strict=True)
+            return np.array([rows[number] for rows, number in pairs])
+        parts = [rng.choice(rows, m, replace=len(rows) < m) for rows in rows_of_classes]
+        return np.concatenate(parts)
 
 
 class BalancedBatches(_ClassBatches):
@@ -159,8 +163,9 @@ def build_schedule(
     if sampler == "random":
         return RandomBatches(labels, batch_size, seed, steps_per_epoch)
     assert images_per_class is not None  # the check of the config
-    schedule = ClassStreamBatches if sampler == "class_stream" else BalancedBatches
-    return schedule(labels, batch_size, images_per_class, seed, steps_per_epoch)
+    if sampler == "class_stream":
+        return ClassStreamBatches(labels, batch_size, images_per_class, seed, steps_per_epoch)
+    return BalancedBatches(labels, batch_size, images_per_class, seed, steps_per_epoch)
 
 
 def augmentation_seeds(seed: int, step: int, count: int) -> list[int]:
@@ -186,11 +191,10 @@ def class_pool(
         C · images_per_class pairs (row, seed of the augmentation).
     """
     rng = np.random.default_rng([seed, 3, number])
-    rows = [
-        int(row)
-        for of_class in _rows_by_class(labels)
-        for row in rng.choice(of_class, images_per_class, replace=len(of_class) < images_per_class)
-    ]
+    rows: list[int] = []
+    for images in _rows_by_class(labels):
+        too_few = len(images) < images_per_class
+        rows += rng.choice(images, images_per_class, replace=too_few).tolist()
     state = np.random.SeedSequence([seed, 4, number]).generate_state(len(rows), np.uint64)
     return [(row, int(value) >> 1) for row, value in zip(rows, state, strict=True)]
 

@@ -69,8 +69,8 @@ class HISTLoss(ClassificationLoss):
         self.lambda_s = check_non_negative("lambda_s", lambda_s)
         self.means = nn.Parameter(torch.empty(num_classes, embedding_size))
         self.log_variances = nn.Parameter(torch.empty(num_classes, embedding_size))
-        for one in (self.means, self.log_variances):
-            nn.init.kaiming_normal_(one, mode="fan_out")
+        for parameter in (self.means, self.log_variances):
+            nn.init.kaiming_normal_(parameter, mode="fan_out")
         self.first = nn.Linear(embedding_size, hidden_size)
         self.norm_weight = nn.Parameter(torch.ones(hidden_size))
         self.norm_bias = nn.Parameter(torch.zeros(hidden_size))

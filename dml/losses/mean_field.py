@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from dml.core.torch_internals import not_compiled
 from dml.losses.arguments import check_finite, check_non_negative, check_one_of, check_positive
 from dml.losses.class_groups import LOG_OF_ZERO, group_by_class, softplus
 from dml.losses.cosine import EPSILON, cosine_similarity, unit_rows
@@ -341,7 +342,7 @@ class _RowPairSum(torch.autograd.Function):
         return grad_CD * g, None, None
 
 
-@torch._disable_dynamo  # unrolling the loop over tiles into a graph has no benefit
+@not_compiled  # unrolling the loop over tiles into a graph has no benefit
 def sum_over_row_pairs(m_CD: Tensor, pair_term: PairTerm) -> Tensor:
     """Returns the sum of φ(cos(m_c, m_c')) over ordered pairs c ≠ c'.
 

@@ -22,7 +22,7 @@ Mined = tuple[Tensor, ...]
 def check_mined(
     indices_tuple: Any, anchors: int, others: int, like: Tensor, checks: ValueChecks
 ) -> Mined | None:
-    """Returns the tensors of a tuple as int64 on the device of `like`; None for None.
+    """Returns the tensors of a tuple as int64 on the device of `like`; None without a miner.
 
     Args:
         indices_tuple: triplets or pairs.

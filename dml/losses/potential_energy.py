@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dml.core.torch_internals import not_compiled
 from dml.losses.cosine import EPSILON, unit_rows
 from dml.losses.custom_backward import first_order_backward
 from dml.losses.distances import FEW, squared_distances
@@ -239,7 +240,7 @@ class _MeanEnergy(torch.autograd.Function):
         return gradient_ND * g, None, None, None
 
 
-@torch._disable_dynamo  # the public decorator imports torch._dynamo at once: seconds
+@not_compiled
 def mean_energy(x_ND: Tensor, labels_N: Tensor, potential: Potential) -> Tensor:
     """Returns (1/N) Σ_{a≠b} ψ(‖x̂_a − x̂_b‖) over ordered pairs, a scalar.
 

@@ -22,7 +22,9 @@ from dml.losses.mean_field import MeanFieldLoss
 from dml.losses.metric_loss import loss_proxies
 from dml.models.embedder import Embedder
 from dml.retrieval import geometry, retrieval_metrics
+from dml.retrieval.coverage import covering_radius
 from dml.retrieval.embeddings import SplitEmbeddings
+from dml.retrieval.verification import match_error_rates
 from dml.training.interfaces import Method
 
 FNMR = "fnmr_at_fmr_"  # and the false match rate
@@ -56,7 +58,7 @@ class ExtraMetrics:
         functions = {
             "regularizer": self._regularizer,
             "w2": self._w2,
-            "covering_radius": lambda: geometry.covering_radius(*points),
+            "covering_radius": lambda: covering_radius(*points),
             "inter_class_distance": lambda: geometry.inter_class_distance(*points),
         }
         return {name: function() for name, function in functions.items() if name in self.names}
@@ -86,7 +88,7 @@ class ExtraMetrics:
         metrics = {name: best["metrics"][name] for name in evaluated}
         metrics |= {name: function() for name, function in functions.items() if name in self.names}
         if rates := {name: float(name[len(FNMR) :]) for name in self.names if FNMR in name}:
-            errors = geometry.match_error_rates(*test.as_one_set(), [*rates.values()])
+            errors = match_error_rates(*test.as_one_set(), [*rates.values()])
             metrics |= dict(zip(rates, errors, strict=True))
         agreement = [name for name in ("nmi", "ami") if name in self.names]
         return metrics | geometry.cluster_agreement(test.query, labels, agreement)
@@ -99,10 +101,10 @@ class ExtraMetrics:
         return float(loss.regularizer_value())
 
     def _w2(self) -> float:
-        found = loss_proxies(getattr(self.method, "loss", None))
-        if found is None:
+        labeled = loss_proxies(getattr(self.method, "loss", None))
+        if labeled is None:
             raise UserError("evaluation.measures: w2 needs a loss with proxies")
-        proxies, labels = found
+        proxies, labels = labeled
         embeddings, classes = self.training()
         points = unit_rows(proxies.to(embeddings.dtype))[0]
         return geometry.proxy_alignment(points, labels, unit_rows(embeddings)[0], classes)

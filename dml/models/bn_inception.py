@@ -6,7 +6,6 @@ results of deep metric learning. Shapes: B images, c channels, h×w maps.
 
 from __future__ import annotations
 
-from functools import reduce
 from typing import Literal, NamedTuple
 
 import torch
@@ -37,17 +36,23 @@ class Block(NamedTuple):
 
     def branches(self) -> list[list[Layer]]:
         """Returns the layers of the branches in the order of their outputs; the last one pools."""
-        stride, start = 1 if self.single else 2, f"inception_{self.name}_"
-        single = (f"{start}1x1", self.single, 1, 1)
-        triple = (f"{start}3x3_reduce", self.reduce, 1, 1), (f"{start}3x3", self.triple, 3, stride)
-        double = (
+        halves_maps = not self.single
+        stride = 2 if halves_maps else 1
+        start = f"inception_{self.name}_"
+        triple = [
+            (f"{start}3x3_reduce", self.reduce, 1, 1),
+            (f"{start}3x3", self.triple, 3, stride),
+        ]
+        double = [
             (f"{start}double_3x3_reduce", self.double_reduce, 1, 1),
             (f"{start}double_3x3_1", self.double, 3, 1),
             (f"{start}double_3x3_2", self.double, 3, stride),
-        )
-        pooled = (f"{start}pool_proj", self.projection, 1, 1)
-        convolved = [[single], [*triple], [*double], [pooled]]
-        return convolved if self.single else [[*triple], [*double], []]
+        ]
+        if halves_maps:
+            return [triple, double, []]
+        single = [(f"{start}1x1", self.single, 1, 1)]
+        pooled = [(f"{start}pool_proj", self.projection, 1, 1)]
+        return [single, triple, double, pooled]
 
 
 BLOCKS = (
@@ -121,12 +126,19 @@ class BNInception(Backbone):
         return x_Bchw
 
     def _run_block(self, block: Block, x_Bchw: Tensor) -> Tensor:
-        *convolved, last = block.branches()
-        pool = F.max_pool2d if block.pool == "max" else F.avg_pool2d
-        pooled = pool(x_Bchw, 3, stride=1, padding=1) if last else _max_pool(x_Bchw)
+        branches = block.branches()
+        inputs = [x_Bchw] * (len(branches) - 1)
+        if not branches[-1]:
+            inputs.append(_max_pool(x_Bchw))
+        elif block.pool == "max":
+            inputs.append(F.max_pool2d(x_Bchw, 3, stride=1, padding=1))
+        else:
+            inputs.append(F.avg_pool2d(x_Bchw, 3, stride=1, padding=1))
         outputs = []
-        for start, branch in [*((x_Bchw, branch) for branch in convolved), (pooled, last)]:
-            outputs.append(reduce(lambda y, layer: self._run(layer[0], y), branch, start))
+        for y_Bchw, branch in zip(inputs, branches, strict=True):
+            for name, *_ in branch:
+                y_Bchw = self._run(name, y_Bchw)
+            outputs.append(y_Bchw)
         return torch.cat(outputs, dim=1)
 
     def _add(

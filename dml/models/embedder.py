@@ -12,9 +12,9 @@ from typing import Literal
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from dml.core.errors import UserError
+from dml.core.torch_internals import BatchNorm
 from dml.models.backbones import Backbone
 
 POOLINGS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -87,16 +87,7 @@ class Embedder(nn.Module):
         batch_norm_momentum: float | None = None,
     ) -> None:
         super().__init__()
-        channels = backbone.channels
-        if pooling == "native":
-            if backbone.native_channels is None and backbone.kind != "vectors":
-                raise UserError(
-                    "embedder.pooling=native: the backbone has no pooling; use "
-                    "embedder.pooling=avg, for tokens embedder.token_pooling=mean"
-                )
-            channels = backbone.native_channels or channels
-        elif backbone.kind == "tokens" and token_pooling == "token" and not backbone.prefix_tokens:
-            raise UserError("embedder.token_pooling=token: there is no class token; use mean")
+        channels = _pooled_channels(backbone, pooling, token_pooling)
         self.backbone = backbone
         self.input = backbone.input
         self.embedding_size = channels if size is None else size
@@ -164,8 +155,26 @@ class Embedder(nn.Module):
             for layer in self._batch_norms():
                 layer.eval()
 
-    def _batch_norms(self) -> Iterator[_BatchNorm]:
-        return (layer for layer in self.backbone.modules() if isinstance(layer, _BatchNorm))
+    def _batch_norms(self) -> Iterator[BatchNorm]:
+        return (layer for layer in self.backbone.modules() if isinstance(layer, BatchNorm))
+
+
+def _pooled_channels(backbone: Backbone, pooling: str, token_pooling: str) -> int:
+    """Returns the width of pooled features.
+
+    Raises:
+        UserError: the backbone lacks the pooling.
+    """
+    if pooling == "native":
+        if backbone.native_channels is None and backbone.kind != "vectors":
+            raise UserError(
+                "embedder.pooling=native: the backbone has no pooling; use "
+                "embedder.pooling=avg, for tokens embedder.token_pooling=mean"
+            )
+        return backbone.native_channels or backbone.channels
+    if backbone.kind == "tokens" and token_pooling == "token" and not backbone.prefix_tokens:
+        raise UserError("embedder.token_pooling=token: there is no class token; use mean")
+    return backbone.channels
 
 
 def _build_head(

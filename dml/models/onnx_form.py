@@ -107,10 +107,10 @@ def _difference(
     for count in batches:
         with torch.inference_mode():
             expected: Tensor = network(images[:count])
-        (found,) = program(images[:count])
-        if found.shape != expected.shape:
+        (computed,) = program(images[:count])
+        if computed.shape != expected.shape:
             return math.inf
-        difference = float((found - expected).abs().max())
+        difference = float((computed - expected).abs().max())
         if math.isnan(difference):
             return math.inf
         largest = max(largest, difference)

@@ -36,14 +36,19 @@ def load_weights(
         return
     if weights == "imagenet" and imagenet is None:
         raise UserError("backbone.weights=imagenet: this network has none; use weights=none")
-    path = find_weights(imagenet if weights == "imagenet" and imagenet else weights)
-    shapes = network.state_dict()
-    # Vectors of a network converted from Caffe can be 1×n.
-    state = {
-        name: value[0] if name in shapes and value.shape == (1, *shapes[name].shape) else value
-        for name, value in read_state_dict(path).items()
-        if not (classifier and name.startswith(f"{classifier}."))
-    }
+    if weights == "imagenet" and imagenet is not None:
+        path = find_weights(imagenet)
+    else:
+        path = find_weights(weights)
+    expected = network.state_dict()
+    state = {}
+    for name, value in read_state_dict(path).items():
+        if classifier and name.startswith(f"{classifier}."):
+            continue
+        # Vectors of a network converted from Caffe can be 1×n.
+        if name in expected and value.shape == (1, *expected[name].shape):
+            value = value[0]
+        state[name] = value
     try:
         network.load_state_dict(state)
     except RuntimeError as error:

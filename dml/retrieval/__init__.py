@@ -1,20 +1,18 @@
 """Embeddings and their files, exact nearest neighbors, retrieval metrics, geometry, search."""
 
-from dml.retrieval.exact_search import Neighbors, nearest_neighbors
+from dml.retrieval.coverage import covering_radius, greedy_k_center
+from dml.retrieval.exact.search import Neighbors, nearest_neighbors
 from dml.retrieval.geometry import (
     alignment,
     cluster_agreement,
-    covering_radius,
-    greedy_k_center,
     inter_class_distance,
-    match_error_rates,
-    positivity,
-    predicted_positivity,
     proxy_alignment,
     uniformity,
     utilization,
 )
 from dml.retrieval.metrics import concatenate, mean_average_precision, retrieval_metrics
+from dml.retrieval.mixing import positivity, predicted_positivity
+from dml.retrieval.verification import match_error_rates
 
 __all__ = [
     "Neighbors",

@@ -20,7 +20,7 @@ from dml.core.errors import UserError
 from dml.core.plain_text import print_plain
 from dml.core.text_columns import plain_text_columns
 from dml.retrieval.embedding_file import ImageEmbeddings, open_embeddings
-from dml.retrieval.exact_search import nearest_neighbors
+from dml.retrieval.exact.search import nearest_neighbors
 
 SAMPLE = 100  # rows that measure the recall of an index
 PROBED = 32  # lists of an index that are searched
@@ -55,38 +55,45 @@ def search_file(
             installed.
     """
     stored = open_embeddings(path)
-    own = np.array([_find_row(str(query), stored) for query in queries])
-    names = [stored.paths[r] if r >= 0 else str(q) for q, r in zip(queries, own, strict=True)]
-    vectors = _numbers(stored.embeddings[own])
-    if (new := own < 0).any():
-        made = _numbers(embed([*np.array(names)[new]], stored))
-        if made.shape[1] != vectors.shape[1]:
+    query_rows = np.array([_find_row(str(query), stored) for query in queries])
+    is_new = query_rows < 0
+    names = list(map(str, queries))
+    for number, row in enumerate(query_rows):
+        if row >= 0:
+            names[number] = stored.paths[row]
+    vectors = _numbers(stored.embeddings[query_rows])
+    if is_new.any():
+        embedded = _numbers(embed(list(np.array(names)[is_new]), stored))
+        if embedded.shape[1] != vectors.shape[1]:
             raise UserError(
-                f"query: embeddings of the network have {made.shape[1]} numbers, those of {path} "
-                f"{vectors.shape[1]}"
+                f"query: embeddings of the network have {embedded.shape[1]} numbers, those of "
+                f"{path} {vectors.shape[1]}"
             )
-        vectors[new] = made.to(vectors.dtype)
-    most = (count := len(stored.embeddings)) - int((own >= 0).any())
-    if not 1 <= k <= most:
-        raise UserError(f"k: {k} is not between 1 and {most}, the images that a query can find")
+        vectors[is_new] = embedded.to(vectors.dtype)
+    count = len(stored.embeddings)
+    available = count if is_new.all() else count - 1
+    if not 1 <= k <= available:
+        raise UserError(
+            f"k: {k} is not between 1 and {available}, the images that a query can find"
+        )
     try:
         pool: Any = slice(None)
         if index:
             pool = _find_candidates(Path(path), stored.embeddings, vectors, k)
         points, numbers = _numbers(stored.embeddings[pool]), np.arange(count)[pool]
-        found = nearest_neighbors(vectors, points, k=min(k + 1, len(points)))
+        neighbors = nearest_neighbors(vectors, points, k=min(k + 1, len(points)))
     except ValueError as error:
         raise UserError(f"embeddings: {path}: {error}") from error
     # A stable sort leaves all in their order, except for the query itself.
-    rows = numbers[found.indices.numpy()]  # a tensor of one number would give a number
-    order = np.argsort(rows == own[:, None], axis=1, kind="stable")[:, :k]
+    rows = numbers[neighbors.indices.numpy()]  # a tensor of one number would give a number
+    order = np.argsort(rows == query_rows[:, None], axis=1, kind="stable")[:, :k]
     rows = np.take_along_axis(rows, order, 1).ravel()
-    distances = np.take_along_axis(found.distances.numpy(), order, 1).ravel()
+    distances = np.take_along_axis(neighbors.distances.numpy(), order, 1).ravel()
     labels = np.full(count, None) if stored.labels is None else stored.labels.astype(object)
     columns = {
         "query": np.repeat([str(query) for query in queries], k),
-        "query_label": np.repeat(np.where(new, None, labels[own]), k),
-        "rank": np.tile(np.arange(1, k + 1), len(own)),
+        "query_label": np.repeat(np.where(is_new, None, labels[query_rows]), k),
+        "rank": np.tile(np.arange(1, k + 1), len(queries)),
         "distance": distances,
         "row": rows,
         "label": labels[rows],
@@ -105,18 +112,19 @@ def _numbers(embeddings: np.ndarray) -> torch.Tensor:
 def _find_row(query: str, stored: ImageEmbeddings) -> int:
     """Returns the row of a query; −1 for an image that is not in the file."""
     if query.isdecimal() and not Path(query).exists():
-        if int(query) >= (count := len(stored.paths)):
+        count = len(stored.paths)
+        if int(query) >= count:
             raise UserError(f"query: row {query} does not exist; the last one is {count - 1}")
         return int(query)
     alike = np.flatnonzero(np.char.endswith(stored.paths, Path(query).name))
-    place = _find_place(query)
+    target = _resolve(query)
     for row in alike:
-        if place is not None and _find_place(stored.paths[row]) == place:
+        if target is not None and _resolve(stored.paths[row]) == target:
             return int(row)
     return -1
 
 
-def _find_place(path: str) -> str | None:
+def _resolve(path: str) -> str | None:
     """Returns a path without links; None if no file can have such a name."""
     try:
         return os.path.realpath(path)
@@ -203,13 +211,15 @@ def _read_index(saved: Path, digest: bytes, shape: tuple[int, ...]) -> Any:
         index = faiss.deserialize_index(np.frombuffer(body, np.uint8))
     except RuntimeError:  # of another version of faiss
         return None
-    return index if (index.ntotal, index.d) == shape else None
+    if (index.ntotal, index.d) != shape:
+        return None
+    return index
 
 
 def _build_index(points: np.ndarray, k: int) -> Any:
     import faiss
 
-    known, most = _numbers(points).float().numpy(), min(k + 1, len(points))
+    known, count = _numbers(points).float().numpy(), min(k + 1, len(points))
     lists = max(1, min(int(len(points) ** 0.5), len(points) // 39))  # faiss warns of fewer a list
     index: Any = faiss.index_factory(known.shape[1], f"IVF{lists},Flat")
     index.nprobe = PROBED  # the file keeps it
@@ -217,8 +227,9 @@ def _build_index(points: np.ndarray, k: int) -> Any:
     index.add(known)
     sample = known[:: max(1, len(points) // SAMPLE)].copy()
     pair = torch.from_numpy(sample), torch.from_numpy(known)
-    exact = nearest_neighbors(*pair, k=most).indices[:, 1:]
-    shares = [*map(np.isin, exact, index.search(sample, most)[1])]
+    exact = nearest_neighbors(*pair, k=count).indices[:, 1:]
+    candidates = index.search(sample, count)[1]
+    shares = list(map(np.isin, exact, candidates))
     print_plain(f"the index finds {np.mean(shares):.1%} of exact neighbors", file=sys.stderr)
     return index
 

@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dml.core.metric_names import RECALL
-from dml.retrieval.exact_search import ExactSearch, SearchOptions
-from dml.retrieval.full_ranking import FullRanking
+from dml.retrieval.exact.full_ranking import FullRanking
+from dml.retrieval.exact.search import ExactSearch, SearchOptions
 from dml.retrieval.inputs import (
     Numbers,
     check_counts,

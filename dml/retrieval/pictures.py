@@ -86,7 +86,9 @@ def draw_maps(
         The figure; None without a network or if no network has a map. The panel of a network
         without a map says why (`why_no_map`).
     """
-    labels = next((one.query_labels.cpu().numpy() for one in networks.values()), np.empty(0))
+    if not networks:
+        return None
+    labels = next(iter(networks.values())).query_labels.cpu().numpy()
     if not len(labels):
         return None
     counts = sorted({min(count, len(np.unique(labels))) for count in class_counts})

@@ -5,7 +5,7 @@
 2.  **Protocol.** `context.RunContext` holds what the models share: config, data, device, processes.
     Its `jobs` (`dml.data.protocol`) say on which classes each is trained, validated and tested.
 3.  **Dry run.** `build.Builder` binds the options to their constructors; `context.JobModel` is
-    the first model, and `dml.methods.dry_run` tries a copy of its loss, optimizer and schedule on
+    the first model, and `dml.runs.dry_run` tries a copy of its loss, optimizer and schedule on
     dummy images, before there is a folder.
 4.  **Search**, if asked for. `search/` trains trials until there are enough; what follows uses the
     best values.

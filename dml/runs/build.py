@@ -23,17 +23,18 @@ from dml.config.signatures import import_target
 from dml.core.errors import ConfigError, UserError
 from dml.data import transforms
 from dml.data.cache import open_image_source
-from dml.data.features import hash_features
-from dml.data.image_check import exclude_undecodable
 from dml.data.image_dataset import ImageSource
 from dml.data.image_index import ImageIndex, Subset
+from dml.data.preparation.image_check import exclude_undecodable
 from dml.data.protocol_splits import merge_query_and_gallery, take_part
+from dml.data.readers.features import hash_features
 from dml.methods.plain import Plain
 from dml.methods.reference_losses import disable_normalization
 from dml.models.backbones import complete
 from dml.models.embedder import Embedder, compile_backbone
 from dml.models.identity import Identity
 from dml.tracking import Tracker
+from dml.training.data_parallel import synchronize_batch_norm
 from dml.training.device import set_precision
 from dml.training.interfaces import Method
 from dml.training.optim import (
@@ -42,7 +43,7 @@ from dml.training.optim import (
     named_schedule,
     parameter_groups,
 )
-from dml.training.process_group import ProcessGroup, synchronize_batch_norm
+from dml.training.process_group import ProcessGroup
 
 # Supplied to losses and methods that accept them, under the names of other codebases too.
 CLASSES = "num_classes num_class n_classes n_class nb_classes class_num classes out_features"
@@ -109,8 +110,10 @@ class Builder:
 
     def check_arguments(self) -> None:
         """Raises ConfigError with all options that do not fit their constructors."""
-        wanted = [option for option, node in NODES.items() if node(self.config) is not None]
-        problems = [line for option in wanted for line in self.constructor(option).problems]
+        problems: list[str] = []
+        for option, node in NODES.items():
+            if node(self.config) is not None:
+                problems += self.constructor(option).problems
         if problems:
             raise ConfigError(p.replace("optim.args._target_", "optim._target_") for p in problems)
 
@@ -130,17 +133,24 @@ class Builder:
             reader = self.constructor("data.reader")
             index = reader(**reader.select_missing({"root": data.root}))
         index = replace(index, max_pixels=data.max_pixels)
-        if data.identified_by == "place" and index.features is None:
-            folder = Path(data.root) if Path(data.root).is_dir() else Path(data.root).parent
-            index = exclude_undecodable(index, data.skip_corrupt, folder / ".cache")
         if index.features is not None:
             self._check_width(index.features.plain.shape[1])
-        if data.identified_by == "place" and index.features is not None:
-            index = replace(index, content=hash_features(Path(data.root)))
+        if data.identified_by == "place":
+            index = self._identify_content(index)
         if data.stands_in or self._is_other_count(data.reader):
             index = take_part(index, data.classes, data.images_per_class_at_most)
         index = replace(index, apply_orientation=data.exif_orientation, background=data.background)
-        return merge_query_and_gallery(index) if data.query_gallery == "none" else index
+        if data.query_gallery == "none":
+            return merge_query_and_gallery(index)
+        return index
+
+    def _identify_content(self, index: ImageIndex) -> ImageIndex:
+        """Returns the index of a user's images or features with a hash of their content."""
+        root = Path(self.config.data.root)
+        if index.features is not None:
+            return replace(index, content=hash_features(root))
+        folder = root if root.is_dir() else root.parent
+        return exclude_undecodable(index, self.config.data.skip_corrupt, folder / ".cache")
 
     def _check_width(self, width: int) -> None:
         """Raises UserError if the network takes features of another width."""
@@ -221,7 +231,9 @@ class Builder:
         build_loss, build_method = self.constructor("loss"), self.constructor("method")
         try:
             loss = build_loss(**build_loss.select_missing(sizes))
-            miner = self.constructor("loss.miner")() if self.config.loss.get("miner") else None
+            miner = None
+            if self.config.loss.get("miner"):
+                miner = self.constructor("loss.miner")()
             if self._compares_clipped:
                 for part in (loss, miner):
                     if isinstance(part, nn.Module):

@@ -14,6 +14,7 @@ from dml.core.run_log import run_logger
 from dml.core.secrets import mask_text
 from dml.core.statistics import Estimate, mean_per_repeat
 
+WIDEST = 1000  # columns of a terminal
 DASH = "\u2013"  # shown for missing numbers and values
 
 console = PlainConsole(soft_wrap=True)
@@ -73,7 +74,8 @@ def _format_scores(
     """Scores in percent (`Estimate.format`) from the results of each repeat; without, the means."""
     cells = {}
     for name in filter(is_score, metrics):
-        values = mean_per_repeat((one["repeat"], 100 * one["metrics"][name]) for one in results)
+        scores = [(result["repeat"], 100 * result["metrics"][name]) for result in results]
+        values = mean_per_repeat(scores)
         cells[name] = Estimate(tuple(values.values()) or (100 * metrics[name]["mean"],)).format()
     return cells
 
@@ -82,10 +84,15 @@ def _print_table(
     title: str, stand_in: bool, caption: str, columns: Mapping[str, Mapping[str, str]]
 ) -> None:
     """Prints a table with a row per metric; missing values are shown as a dash."""
-    table = Table(title=f"{_name}{title}{' — stand-in data' if stand_in else ''}", caption=caption)
+    mark = " — stand-in data" if stand_in else ""
+    table = Table(title=f"{_name}{title}{mark}", caption=caption)
     table.add_column("metric")
     for heading in columns:
         table.add_column(heading, justify="right")
     for name, label in tabled(name for cells in columns.values() for name in cells).items():
         table.add_row(label, *(cells.get(name, DASH) for cells in columns.values()))
+    # On a terminal that is too narrow, long lines are better than numbers that are cut.
+    full_width = console.measure(table, options=console.options.update(max_width=WIDEST)).maximum
+    if full_width > console.width:
+        table.width = full_width
     console.print(table)

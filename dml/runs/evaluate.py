@@ -42,12 +42,12 @@ FOR_RUN = {"run", "trust", "save", *OF_DATA, *FOR_BOTH}
 
 
 @restored_process_state()
-def evaluate(config: EvaluateConfig, given: Collection[str] = ()) -> dict[str, Any]:
+def evaluate(config: EvaluateConfig, typed: Collection[str] = ()) -> dict[str, Any]:
     """Scores stored embeddings, the best network of a run, or an off-the-shelf backbone.
 
     Args:
         config: names the embeddings, the run or the network to score.
-        given: options that the user gave. The data of a run is expected at the path that the run
+        typed: options that the user gave. The data of a run is expected at the path that the run
             used, unless `data.root` is among them.
 
     Returns:
@@ -58,12 +58,12 @@ def evaluate(config: EvaluateConfig, given: Collection[str] = ()) -> dict[str, A
         ConfigError: options without effect.
         UserError: embeddings, run or data cannot be read or scored.
     """
-    used = FOR_EMBEDDINGS if config.embeddings else FOR_RUN if config.run else set(given)
-    if ignored := sorted(set(given) - used):
+    used = FOR_EMBEDDINGS if config.embeddings else FOR_RUN if config.run else set(typed)
+    if ignored := sorted(set(typed) - used):
         raise ConfigError([f"{name}: has no effect here; leave it out" for name in ignored])
     with open_display(console), translate_resource_errors():
         if config.embeddings is None:
-            result, path = _score_network(config, given)
+            result, path = _score_network(config, typed)
         else:
             source = Path(config.embeddings)
             path = source.parent / f"{source.stem}.evaluation.json"
@@ -86,17 +86,17 @@ def evaluate(config: EvaluateConfig, given: Collection[str] = ()) -> dict[str, A
     return result
 
 
-def _score_network(config: EvaluateConfig, given: Collection[str]) -> tuple[dict[str, Any], Path]:
+def _score_network(config: EvaluateConfig, typed: Collection[str]) -> tuple[dict[str, Any], Path]:
     """Returns the scores of the test images and the path of their file.
 
     Writes embeddings beside it.
     """
     device, trained = resolve_device(config.device), cast(Config, config)
     if config.run is not None:
-        root = config.data.root if "data.root" in given else None
+        root = config.data.root if "data.root" in typed else None
         trained = load_config(config.run, root, config.trust)
     of_command = {"workers", "eval_batch_size"}
-    if "data.max_pixels" in given:
+    if "data.max_pixels" in typed:
         of_command.add("max_pixels")
     loading = config.data.model_dump(include=of_command)
     data = trained.data.model_copy(update=loading)

@@ -32,10 +32,10 @@ from dml.core.secrets import MASK
 from dml.core.signals import StopRequest, raise_on_signals
 from dml.data.image_index import ImageIndex
 from dml.data.protocol import Job
-from dml.methods.dry_run import dry_run
 from dml.runs.console import console, print_line, print_results
 from dml.runs.context import RunContext
 from dml.runs.drawing_guard import DrawingGuard
+from dml.runs.dry_run import dry_run
 from dml.runs.figures.run_figures import draw_curves
 from dml.runs.folder.code_changes import find_code_notes, refuse_changed_code
 from dml.runs.folder.run_folder import RunFolder, load_options
@@ -125,7 +125,7 @@ def resume(path: str | Path, words: Sequence[str] = (), trust: bool = False) -> 
 def run(
     config: Config,
     overrides: Sequence[str] | None = (),
-    place: str = "",
+    position: str = "",
     folder: RunFolder | None = None,
     dataset: ImageIndex | None = None,
 ) -> dict[str, Any]:
@@ -135,7 +135,7 @@ def run(
         config: of the run.
         overrides: words of the command line, for `command.txt`; None: the run continues from its
             folder alone.
-        place: `run 2 of 6` of a multirun, shown while it runs.
+        position: `run 2 of 6` of a multirun, shown while it runs.
         folder: of the run; None: that of the config.
         dataset: as its reader gave it, if it was read before.
 
@@ -149,7 +149,7 @@ def run(
     folder = folder or RunFolder.of(config)
     with distributed_session(config.device) as world:
         console.quiet = not world.is_main
-        with open_display(console), show_task(place):
+        with open_display(console), show_task(position):
             context = RunContext(config, world, dataset=dataset)
             experiment = Experiment(folder, context, overrides)
             summary = None if config.overwrite else experiment.read_summary()
@@ -318,7 +318,7 @@ class Experiment:
         return summary
 
     def begin(self) -> None:
-        """Writes config and command, and prints what batches contain, and notes on the config."""
+        """Writes config and command; prints the composition of batches and notes on the config."""
         context, folder, config = self.context, self.folder, self.context.config
         code_notes = list(find_code_notes(folder, config))  # before the folder holds this config
 

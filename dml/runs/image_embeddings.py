@@ -8,7 +8,7 @@ import logging
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,10 +28,10 @@ from dml.core.outputs import check_not_input, check_output
 from dml.core.progress import show_progress
 from dml.core.row_store import open_store, open_store_folder, remove_store_folder
 from dml.data.decode import BACKGROUND as DEFAULT_BACKGROUND
-from dml.data.folder import list_images
-from dml.data.image_check import count_transparent
 from dml.data.image_index import ImageIndex, Subset, describe_images
 from dml.data.loaders import resolve_eval_batch_size
+from dml.data.preparation.image_check import count_transparent
+from dml.data.readers.folder import list_images
 from dml.data.samplers import augmentation_seeds
 from dml.data.transforms import Views
 from dml.retrieval import embedding_file
@@ -39,7 +39,7 @@ from dml.retrieval.embedding_file import ImageEmbeddings
 from dml.retrieval.file_search import search_file
 from dml.runs.build import Builder
 from dml.runs.figures.drawing import check_picture
-from dml.runs.figures.run_figures import draw_found
+from dml.runs.figures.run_figures import draw_search_results
 from dml.runs.load import compose_network, open_network
 from dml.runs.model import Model
 from dml.runs.network_options import check_options
@@ -76,7 +76,7 @@ def embed(
 
     Args:
         network: see `dml.load`.
-        images: a folder, a list of paths in a file (see `dml.data.folder.list_images`) or in
+        images: a folder, a list of paths in a file (see `readers.folder.list_images`) or in
             Python, uint8 pixels N×H×W×3, images (see `ImageIndex.images`), or a dataset
             (`data=cub`), with its splits. Files of a user are rotated upright by their EXIF
             orientation.
@@ -97,111 +97,127 @@ def embed(
         ConfigError: options without effect.
     """
     check_options(network, images, options)
-    return _embed(
-        network,
-        images,
-        output,
-        repeat=repeat,
-        fold=fold,
-        features=features,
-        views=views,
-        dtype=dtype,
-        batch_size=batch_size,
-        options=options,
-        overwrite=overwrite,
-        trust=trust,
+    request = _Request(
+        str(network), images, repeat, fold, features, views, dtype, batch_size, options, trust
     )
+    return _embed(request, output, overwrite)
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What is embedded and by which model: see the arguments of `embed`."""
+
+    network: str
+    images: str | Path | Sequence[Any] | np.ndarray
+    repeat: int | None = None
+    fold: int | None = None
+    features: bool = False
+    views: int = 0
+    dtype: str = "float32"
+    batch_size: int | None = None
+    options: Sequence[str] = ()
+    trust: bool = False
+
+    def check(self) -> None:
+        """Raises UserError if a number is out of its range."""
+        if self.batch_size is not None and not 1 <= self.batch_size <= MOST_IMAGES:
+            raise UserError(f"batch_size: {self.batch_size} is not between 1 and {MOST_IMAGES:,}")
+        if not 0 <= self.views <= MOST_VIEWS:
+            raise UserError(f"views: {self.views} is not between 0 and {MOST_VIEWS:,}")
+
+
+@dataclass(frozen=True)
+class _Images:
+    """The index of images, their classes and their splits; None: not known."""
+
+    index: ImageIndex
+    labels: np.ndarray | None
+    splits: np.ndarray | None
 
 
 def _embed(
-    network: str | Path,
-    images: str | Path | Sequence[Any] | np.ndarray,
-    output: str | Path | None = None,
-    repeat: int | None = None,
-    fold: int | None = None,
-    features: bool = False,
-    views: int = 0,
-    dtype: Literal["float32", "float16"] = "float32",
-    batch_size: int | None = None,
-    options: Sequence[str] = (),
-    overwrite: bool = False,
-    trust: bool = False,
+    request: _Request, output: str | Path | None = None, overwrite: bool = False
 ) -> ImageEmbeddings:
-    """See `embed`, whose options these are, or those that a file of embeddings holds."""
-    if batch_size is not None and not 1 <= batch_size <= MOST_IMAGES:
-        raise UserError(f"batch_size: {batch_size} is not between 1 and {MOST_IMAGES:,}")
-    if not 0 <= views <= MOST_VIEWS:
-        raise UserError(f"views: {views} is not between 0 and {MOST_VIEWS:,}")
+    """See `embed`; the options of a request may be those that a file of embeddings holds."""
+    request.check()
     with ExitStack() as stack:
         if output is None:
             output = Path(stack.enter_context(TemporaryDirectory()), "embeddings.npz")
         path = Path(output)
         embedding_file.check_format(path)
-        index, labels, splits = _read_images(images, options)
-        if index.features is not None:
-            raise UserError(f"images: {images} are stored features; give the images themselves")
-        source = images if isinstance(images, str | Path) else index.fingerprint()
-        origin = _describe_origin((str(network), repeat or 0, fold or 0), source, options)
-        ours = partial(_is_of, origin, str(network), _names(index))
+        images = _read_images(request.images, request.options)
+        if images.index.features is not None:
+            raise UserError(
+                f"images: {request.images} are stored features; give the images themselves"
+            )
+        origin = _describe_origin(request, images.index)
+        ours = partial(_is_of, origin, request.network, _names(images.index))
         check_output(path, "output", (), ours, overwrite)
-        if splits is not None or not any(option.startswith("data=") for option in options):
-            options = ["data=folder" if splits is None else str(images), *options]
-        model = _open_model(network, repeat, fold, options, trust, index)
+        options = _network_options(request, images)
+        model = _open_model(request, options, images.index)
         for note in describe_images(model.index):
             log.warning("note: %s", note)
-        # As for large images: between the small ones of a longer batch, decoded ones leave holes.
-        pixels = max(224, model.pixels or 0)
-        size = resolve_eval_batch_size(batch_size or "auto", pixels, model.device)
-        made_by: dict[str, Any] = {
-            "network": str(network),
-            "repeat": repeat,
-            "fold": fold,
-            "weights": _hash_weights(model.embedder),
-            "options": options,
-            "features": features,
-            "views": views,
-            "augmentation": model.config.transform.augmentation,
-            "dtype": dtype,
-            "background": model.index.background,
-            "origin": origin,
-            "precision": model.config.precision,
-            "batch_size": size,
-            "device": model.device.type,
-        }
+        made_by = _describe(request, options, model, origin)
         output_folder(path.parent)
         folder = path.with_name(f".{path.name}.partial")
         stack.enter_context(translate_resource_errors())
         with open_store_folder(folder):
             rows = _embed_rows(model, made_by, folder)
+            views = rows[:, 1:] if request.views else None
+            names = _names(model.index)
             embeddings = ImageEmbeddings(
-                rows[:, 0],
-                _names(model.index),
-                labels,
-                made_by,
-                rows[:, 1:] if views else None,
-                splits,
+                rows[:, 0], names, images.labels, made_by, views, images.splits
             )
             embedding_file.write_embeddings(path, embeddings)
         remove_store_folder(folder)
         return embedding_file.open_embeddings(path)
 
 
-def _open_model(
-    network: str | Path,
-    repeat: int | None,
-    fold: int | None,
-    options: Sequence[str],
-    trust: bool,
-    index: ImageIndex,
-) -> Model:
+def _network_options(request: _Request, images: _Images) -> list[str]:
+    """Returns the options of a request, with the dataset that the network is composed for."""
+    options = list(request.options)
+    if images.splits is not None:
+        return [str(request.images), *options]
+    if any(option.startswith("data=") for option in options):
+        return options
+    return ["data=folder", *options]
+
+
+def _open_model(request: _Request, options: Sequence[str], index: ImageIndex) -> Model:
     """Opens a network on its device, for images with the background of its training."""
     device = resolve_device("auto")
-    config, embedder = open_network(network, repeat, fold, options, trust)
+    config, embedder = open_network(
+        request.network, request.repeat, request.fold, options, request.trust
+    )
     config = config.on_device(device.type == "cuda")
     if not any(option.startswith(BACKGROUND) for option in options):
         index = replace(index, background=config.data.background)  # as in training
     set_precision(config.precision, device)
     return Model(Builder(config), embedder.to(device), count_transparent(index), device)
+
+
+def _describe(
+    request: _Request, options: Sequence[str], model: Model, origin: str
+) -> dict[str, Any]:
+    """Returns what the file says of its making, on which its embeddings depend."""
+    # As for large images: between the small ones of a longer batch, decoded ones leave holes.
+    pixels = max(224, model.pixels or 0)
+    return {
+        "network": request.network,
+        "repeat": request.repeat,
+        "fold": request.fold,
+        "weights": _hash_weights(model.embedder),
+        "options": options,
+        "features": request.features,
+        "views": request.views,
+        "augmentation": model.config.transform.augmentation,
+        "dtype": request.dtype,
+        "background": model.index.background,
+        "origin": origin,
+        "precision": model.config.precision,
+        "batch_size": resolve_eval_batch_size(request.batch_size or "auto", pixels, model.device),
+        "device": model.device.type,
+    }
 
 
 def _hash_weights(embedder: nn.Module) -> str:
@@ -222,8 +238,9 @@ def _embed_rows(model: Model, made_by: dict[str, Any], folder: Path) -> np.ndarr
     """
     index, views, size = model.index, made_by["views"], made_by["batch_size"]
     dtype = np.dtype(made_by["dtype"])
-    transforms = model.transforms
-    transform = Views(transforms.test, transforms.train, views) if views else transforms.test
+    transform = model.transforms.test
+    if views:
+        transform = Views(transform, model.transforms.train, views)
 
     def forward(inputs: Tensor) -> Tensor:
         pooled = model.embedder.pool(model.embedder.features(inputs))
@@ -239,39 +256,40 @@ def _embed_rows(model: Model, made_by: dict[str, Any], folder: Path) -> np.ndarr
             done = file.tell() // (bytes_per_row * size) * size
             file.truncate(done * bytes_per_row)
             rest = Subset(index, np.arange(done, len(index.images)))
-            seeds = augmentation_seeds(0, 0, len(index.images))[done:]
-            keys = [*enumerate(seeds)] if views else range(len(rest))
+            keys: Sequence[Any] = range(len(rest))
+            if views:
+                seeds = augmentation_seeds(0, 0, len(index.images))[done:]
+                keys = list(enumerate(seeds))
             loading = model.loading_with("auto")
             batches = loading.batches(rest, transform, sampler=keys, batch_size=size)
             for inputs, _ in show_progress(batches, "embedding batch", len(batches)):
                 parts = inputs.unbind(1) if views else [inputs]
-                made = torch.stack([forward(part) for part in parts], 1)
-                file.write(made.cpu().numpy().astype(dtype).tobytes())
+                embedded = torch.stack([forward(part) for part in parts], 1)
+                file.write(embedded.cpu().numpy().astype(dtype).tobytes())
                 file.flush()
             return np.memmap(file, dtype, "r", shape=(len(index.images), 1 + views, width))
 
 
 def _names(index: ImageIndex) -> np.ndarray:
     """Returns the paths of images, or their numbers where they are no files."""
-    return np.array([str(image) for image in index.files or range(len(index.images))])
+    return np.array(list(map(str, index.files or range(len(index.images)))))
 
 
-def _describe_origin(
-    network: tuple[str, int, int], images: str | Path, options: Sequence[str]
-) -> str:
-    """Returns a digest of the network and the images, by which a file of both is known.
+def _describe_origin(request: _Request, index: ImageIndex) -> str:
+    """Returns a digest of the model and the images, by which a file of both is known.
 
-    Args:
-        network: as it was given, with the numbers of the model.
-        images: a folder, file or dataset; of images in Python, their fingerprint.
-        options: those of the data count.
+    Images in Python count by their fingerprint, of the options only those of the data.
     """
-    places = []
-    for text in (network[0], str(images)):
-        places.append(os.path.realpath(text) if os.path.exists(text) else text)
-    of_data = [option for option in options if option.startswith("data")]
-    of_data = sorted(option for option in of_data if not option.startswith(MAX_PIXELS))
-    return hashlib.sha256(json.dumps([*places, *network[1:], of_data]).encode()).hexdigest()[:16]
+    images = request.images
+    if not isinstance(images, str | Path):
+        images = index.fingerprint()
+    content: list[Any] = []
+    for name in (request.network, str(images)):
+        content.append(os.path.realpath(name) if os.path.exists(name) else name)
+    content += [request.repeat or 0, request.fold or 0]
+    of_data = [option for option in request.options if option.startswith("data")]
+    content.append(sorted(option for option in of_data if not option.startswith(MAX_PIXELS)))
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
 
 def _is_of(origin: str, network: str, names: np.ndarray, path: Path) -> bool:
@@ -291,22 +309,22 @@ def _is_of(origin: str, network: str, names: np.ndarray, path: Path) -> bool:
 
 def _read_images(
     images: str | Path | Sequence[Any] | np.ndarray, options: Sequence[str]
-) -> tuple[ImageIndex, np.ndarray | None, np.ndarray | None]:
-    """Returns the index of images, their classes and their splits; None: not known."""
+) -> _Images:
     if isinstance(images, str) and images.startswith("data="):
         index = Builder(compose_network([images, *options])).index()
-        return index, index.labels.astype(str), index.roles.astype(str)
-    classes = dict[str, str]()
+        return _Images(index, index.labels.astype(str), index.roles.astype(str))
+    labels = None
     if isinstance(images, str | Path) or isinstance(next(iter(images), ""), str | Path):
         images, classes = list_images(images)
-    labels = np.array([classes[str(image)] for image in images]) if classes else None
+        if classes:
+            labels = np.array([classes[str(image)] for image in images])
     rows, roles = np.arange(len(images)), np.full(len(images), "test")
     index = ImageIndex("images", images, rows, roles, apply_orientation=True)
     chosen = [option for option in options if option.startswith((BACKGROUND, MAX_PIXELS))]
     if chosen:
         data = compose_network(["data=folder", *chosen]).data
         index = replace(index, background=data.background, max_pixels=data.max_pixels)
-    return index, labels, None
+    return _Images(index, labels, None)
 
 
 @restored_process_state()
@@ -357,7 +375,7 @@ def search(
     names, table = search_file(embeddings, queries, k, embed_queries, index)
     if picture is not None:
         made_by = embedding_file.open_embeddings(embeddings).made_by
-        draw_found(names, table, Path(picture), _background(made_by), origin, max_pixels)
+        draw_search_results(names, table, Path(picture), _background(made_by), origin, max_pixels)
     return table
 
 
@@ -385,15 +403,15 @@ def _embed_queries(
     model = made_by.get("repeat"), made_by.get("fold")
     if not all(number is None or isinstance(number, int) for number in model):
         raise UserError(f"network: {source} names no model by its repeat and fold")
-    made = _embed(
+    request = _Request(
         network.name,
         queries,
-        repeat=model[0],
-        fold=model[1],
+        *model,
         features=bool(made_by.get("features")),
         options=[*network.options, f"{MAX_PIXELS}{max_pixels}"],
         trust=trust,
     )
-    if made.made_by["weights"] != made_by.get("weights"):
+    embedded = _embed(request)
+    if embedded.made_by["weights"] != made_by.get("weights"):
         raise UserError(f"network: {made_by['network']} has changed since it made the file")
-    return made.embeddings
+    return embedded.embeddings

@@ -87,7 +87,7 @@ class JobRun:
         try:
             self._begin(trainer, stored)
             self.world.broadcast_from_main(lambda: history.rewind(self.job.key, trainer.rows))
-            with show_task(f"{status.place}preparing", status.total) as status.update:
+            with show_task(f"{status.position}preparing", status.total) as status.update:
                 trainer.fit()
             if trainer.epoch < self.config.protocol.epochs:
                 status.show_early_stop()

@@ -177,7 +177,8 @@ def open_network(
     config = load_config(source, trust=trust)
     _warn_of_changed_code(config, source)
     embedder = load_embedder(config, source, repeat, fold)
-    if isinstance(head := embedder.backbone, Identity):
+    head = embedder.backbone
+    if isinstance(head, Identity):
         if head.network is None:
             raise UserError(f"load: the features that {source} was trained on name no network")
         name, options = parse_line(head.network, str(source), trust)
@@ -204,32 +205,42 @@ def load_embedder(
         UserError: the run has no such model, or it does not fit the config.
     """
     path = Path(folder, WEIGHTS)
-    if not path.exists():
-        models, key = _list_models(folder), (repeat or 0, fold or 0)
-        if repeat is None and fold is None and len(models) > 1:
-            warnings.warn(
-                f"{folder} has {len(models)} models; this is the first: choose one with repeat= "
-                f"and fold=, or load all with dml.load_all",
-                stacklevel=5,
-            )
-        if key not in models:
-            others = ", ".join(map(str, models)) or "none"
-            raise UserError(
-                f"load: (repeat, fold) {key} is no model of {folder}; its models are {others}"
-            )
-        path = models[key]
+    is_export = path.exists()
+    if not is_export:
+        path = _choose_model(folder, repeat, fold)
     if _takes_weights(config.backbone):
         config.backbone["weights"] = "none"  # they are in the file: no download
     embedder = Builder(config).embedder()
-    if path.name == WEIGHTS:
+    if is_export:
         check_belonging(Path(folder))
     try:
-        exported = path.name == WEIGHTS
-        embedder.load_state_dict(load_file(path) if exported else read_checkpoint(path)["embedder"])
+        weights = load_file(path) if is_export else read_checkpoint(path)["embedder"]
+        embedder.load_state_dict(weights)
     except Exception as error:  # of many classes: a damaged file, a missing entry, another shape
         reason = (str(error).splitlines() or [""])[-1].strip()
         raise UserError(f"load: {path} is damaged or of another network: {reason}") from error
     return embedder.eval()
+
+
+def _choose_model(run_folder: str | Path, repeat: int | None, fold: int | None) -> Path:
+    """Returns the weights of a model of a run; the first one, with a warning, if none is chosen.
+
+    Raises:
+        UserError: the run has no such model.
+    """
+    models, key = _list_models(run_folder), (repeat or 0, fold or 0)
+    if repeat is None and fold is None and len(models) > 1:
+        warnings.warn(
+            f"{run_folder} has {len(models)} models; this is the first: choose one with repeat= "
+            f"and fold=, or load all with dml.load_all",
+            stacklevel=6,
+        )
+    if key not in models:
+        names = ", ".join(map(str, models)) or "none"
+        raise UserError(
+            f"load: (repeat, fold) {key} is no model of {run_folder}; its models are {names}"
+        )
+    return models[key]
 
 
 def _takes_weights(backbone: dict[str, Any]) -> bool:
@@ -241,7 +252,8 @@ def _takes_weights(backbone: dict[str, Any]) -> bool:
 
 
 def _warn_of_changed_code(config: Config, folder: str | Path) -> None:
-    if changed := describe_changed_code(config.code, folder):
+    changed = describe_changed_code(config.code, folder)
+    if changed:
         warnings.warn(changed, stacklevel=4)
 
 
@@ -325,11 +337,10 @@ def write_export(
     card = TEXT.format(c=config, network=embedder, scores=_describe_scores(run), **numbers)
     edited, difference = read_edited_card(target), None
     with replace_folder(target, FILES) as new:
-        texts = {
-            source.name: drop_digest(read_regular_text(source))
-            for source in (run.config, run.best)
-            if source.exists()
-        }
+        texts = {}
+        for source in (run.config, run.best):
+            if source.exists():
+                texts[source.name] = drop_digest(read_regular_text(source))
         digest = digest_export(texts, weights)
         texts["config.yaml"] = write_digest(texts["config.yaml"], digest)
         for name, text in texts.items():
@@ -348,10 +359,14 @@ def _describe_scores(run: RunFolder) -> str:
     summary = run.read_summary()
     if summary is None or not summary["metrics"]:
         return "No scores: it is not finished, or has no test."
-    means = {name: 100 * value["mean"] for name, value in summary["metrics"].items()}
-    cells = [f"{metric_label(n)} {v:.2f}" for n, v in means.items() if is_score(n)]
-    scores = f"Mean of the run's models, percent on {summary['classes_tested']}, best epoch by "
-    return scores + f"{summary['selected_by']}:\n\n- " + "\n- ".join(cells)
+    lines = [
+        f"Mean of the run's models, percent on {summary['classes_tested']}, best epoch by "
+        f"{summary['selected_by']}:\n"
+    ]
+    for name, value in summary["metrics"].items():
+        if is_score(name):
+            lines.append(f"- {metric_label(name)} {100 * value['mean']:.2f}")
+    return "\n".join(lines)
 
 
 def _save_weights(weights: dict[str, Tensor], path: Path, metadata: dict[str, str]) -> None:
@@ -378,7 +393,10 @@ def export_onnx(folder: Path, trust: bool = False) -> float:
     """
     config, embedder = open_network(folder, trust=trust)
     size = config.transform.size or embedder.input.size
-    height, width = (size, size) if size else _image_size(config, embedder)
+    if size:
+        height, width = size, size
+    else:
+        height, width = _image_size(config, embedder)
     form = make_onnx(embedder, height, width, may_be_free=size is None)
     with replace_file(folder / ONNX) as temporary:
         form.program.save(temporary)

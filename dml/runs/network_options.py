@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from dml.config.explain import compose_config, list_options
@@ -13,10 +13,10 @@ OF_IMAGES = ("data.background", "data.max_pixels")  # act on images of any kind
 OF_TIMM = ("backbone", "embedder", "transform", "precision")
 # Of a dataset, these act on training or on the pace alone.
 NOT_OF_IMAGES = (
-    *("data.name", "data.sampler", "data.pair_sampler", "data.batch_size", "data.micro_batch"),
-    *("data.images_per_class", "data.eval_batch_size", "data.workers", "data.cache"),
-    *("data.label_noise", "data.identified_by"),
-)
+    "data.name", "data.sampler", "data.pair_sampler", "data.batch_size", "data.micro_batch",
+    "data.images_per_class", "data.eval_batch_size", "data.workers", "data.cache",
+    "data.label_noise", "data.identified_by",
+)  # fmt: skip
 
 
 def check_options(network: str | Path, images: object, options: Sequence[str]) -> None:
@@ -30,51 +30,52 @@ def check_options(network: str | Path, images: object, options: Sequence[str]) -
     Raises:
         ConfigError: a line for each option without effect.
     """
-    problems = list(_find_problems(str(network), images, options))
-    if problems:
-        raise ConfigError(problems)
-
-
-def _find_problems(network: str, images: object, options: Sequence[str]) -> Iterator[str]:
-    of_timm = network.startswith(TIMM)
-    of_data = isinstance(images, str) and images.startswith("data=")
-    nodes = [*(OF_TIMM if of_timm else ()), *(("data",) if of_data else ())]
-    seen = set()
+    nodes: list[str] = []
+    if str(network).startswith(TIMM):
+        nodes += OF_TIMM
+    if isinstance(images, str) and images.startswith("data="):
+        nodes.append("data")
+    problems = []
+    names: list[str] = []
     for option in options:
         name, equals, _ = option.partition("=")
         name = name.lstrip("+")
         if not equals or not name or name.startswith("~"):
-            yield f"{option or repr(option)}: not of the form option=value"
-        elif name in seen:
-            yield f"{name}: given twice; write it once"
+            problems.append(f"{option or repr(option)}: not of the form option=value")
+        elif name in names:
+            problems.append(f"{name}: given twice; write it once")
         elif name == "data":
-            yield f"data: images are {images}; a dataset stands in their place, such as {option}"
+            problems.append(
+                f"data: images are {images}; a dataset stands in their place, such as {option}"
+            )
         elif not _acts(name, nodes):
-            yield f"{name}: has no effect here{_advise(name, of_timm, of_data)}"
-        seen.add(name)
+            problems.append(f"{name}: has no effect here{_advise(name, nodes)}")
+        names.append(name)
+    if problems:
+        raise ConfigError(problems)
 
 
 def _acts(name: str, nodes: Sequence[str]) -> bool:
+    """Returns whether an option acts on images, or on one of the nodes of a network or dataset."""
     if name in OF_IMAGES:
         return True
     node = name.partition(".")[0]
     return node in nodes and name not in NOT_OF_IMAGES
 
 
-def _advise(name: str, of_timm: bool, of_data: bool) -> str:
+def _advise(name: str, nodes: Sequence[str]) -> str:
     """Returns the nearest option that acts, or what takes such options."""
-    known = [*OF_IMAGES]
-    if of_timm or of_data:
-        nodes = [*(OF_TIMM if of_timm else ()), *(("data",) if of_data else ())]
-        every = list_options(compose_config("evaluate", ["backbone=timm", "backbone.model=x"]))
-        known += [option for option in every if _acts(option, nodes)]
+    known = list(OF_IMAGES)
+    if nodes:
+        options = list_options(compose_config("evaluate", ["backbone=timm", "backbone.model=x"]))
+        known += [option for option in options if _acts(option, nodes)]
     hint = nearest(name, known)
+    node = name.partition(".")[0]
     if hint:
         return hint
-    node = name.partition(".")[0]
-    if not of_timm and node in OF_TIMM:
+    if node in OF_TIMM and node not in nodes:
         return "; the network of a folder is as it was trained"
-    if not of_data and node == "data":
+    if node == "data" and node not in nodes:
         return "; it is an option of a dataset, and images are files"
     return "; leave it out"
 

@@ -70,7 +70,9 @@ class _Process:
             results = read_results(self.context, self.folder)
             if self.tracker is not None:
                 self._collect_rows(self.tracker, results)
-                while finished < len(results) and (result := results[finished]) is not None:
+                for result in results[finished:]:
+                    if result is None:  # results are given in order
+                        break
                     finished += 1
                     self.tracker.job_done(result)
                     yield result
@@ -119,8 +121,10 @@ class _Process:
         if self.tracker is not None:
             take = partial(_take_rows, self.history, self.tracker, job, self.folder, last=True)
             self.world.run_on_main(take)
-        elif not (rows := History(folder / HISTORY)).rows:
-            rows.adopt(History(self.folder.history), job.key)
+        else:
+            rows = History(folder / HISTORY)
+            if not rows.rows:
+                rows.adopt(History(self.folder.history), job.key)
         trial, figures = self.context.trial, None
         if trial is None and job.key == (0, 0) and len(job.test.query) > 0:
             figures = self.folder.figures
@@ -147,19 +151,21 @@ def wait(stop: Stop) -> None:
         RunStopped: `stop` asked for it.
     """
     time.sleep(POLL_SECONDS)
-    if (request := stop()) is not None:
+    request = stop()
+    if request is not None:
         raise request
 
 
 def _take_rows(history: History, tracker: Tracker, job: Job, folder: RunFolder, last: bool) -> None:
     """Copies the rows that another process has written; moves them if they are the last ones."""
     rows = History(folder.job(job.name) / HISTORY)
-    known = history.job_rows(*job.key)
-    if rows.rows and (new := rows.job_rows(*job.key)) != known:
+    known, written = history.job_rows(*job.key), rows.job_rows(*job.key)
+    if rows.rows and written != known:
         history.adopt(rows, job.key)
-        steps = {row["step"] for row in known}
-        for row in new:
-            if (step := row.pop("step")) not in steps:
+        known_steps = {row["step"] for row in known}
+        for row in written:
+            step = row.pop("step")
+            if step not in known_steps:
                 tracker.log({**row, "repeat": job.repeat, "fold": job.fold}, int(step))
     if last:
         rows.path.unlink(missing_ok=True)

@@ -37,8 +37,10 @@ class Trial:
 
     def describe(self) -> str:
         """Returns the number of the trial, as in files and trackers, and the best score so far."""
-        best = "" if self.best is None else f"best trial {100 * self.best:.2f}  "
-        return f"trial {self.number} ({self.number + 1} of {self.total})  {best}"
+        text = f"trial {self.number} ({self.number + 1} of {self.total})  "
+        if self.best is not None:
+            text += f"best trial {100 * self.best:.2f}  "
+        return text
 
 
 @dataclass
@@ -69,12 +71,17 @@ class TrainingStatus:
     _looked: tuple[int, float] = field(default_factory=lambda: (0, time.monotonic()))
 
     @property
-    def place(self) -> str:
-        """The position of the model, for the beginning of the line; empty for a single model."""
+    def position(self) -> str:
+        """Trial, fold and repeat of the model, at the beginning of the line; may be empty."""
         (repeat, fold), (repeats, folds) = self.key, self.models
-        trial = "" if self.trial is None else self.trial.describe()
-        trial += f"fold {fold + 1} of {folds}  " if folds > 1 else ""
-        return trial + (f"repeat {repeat + 1} of {repeats}  " if repeats > 1 else "")
+        text = ""
+        if self.trial is not None:
+            text += self.trial.describe()
+        if folds > 1:
+            text += f"fold {fold + 1} of {folds}  "
+        if repeats > 1:
+            text += f"repeat {repeat + 1} of {repeats}  "
+        return text
 
     @property
     def total(self) -> int:
@@ -96,7 +103,7 @@ class TrainingStatus:
         loss = format_loss(values["loss"].item(), constant)
         learning_rate = next(iter(self.state.learning_rates().values()), 0.0)
         line = (
-            f"{self.place}epoch {epoch + 1} of {self.train.epochs}  "
+            f"{self.position}epoch {epoch + 1} of {self.train.epochs}  "
             f"step {done + 1} of {self.train.steps_per_epoch}  {loss}  lr {learning_rate:.3g}  "
             f"{rate:,.0f} images/s  {self._describe_best()}"
         )
@@ -117,9 +124,13 @@ class TrainingStatus:
             self._untrained = row.get(metric, 0.0)
             parts.append("untrained")
         elif metric in row:
-            mark = "best so far" if row[metric] >= self._untrained else "below untrained"
             is_best = round(self.best.best_epoch, 6) == row["epoch"]  # as `history.csv` rounds it
-            parts.append(mark if is_best else self._describe_best())
+            if not is_best:
+                parts.append(self._describe_best())
+            elif row[metric] >= self._untrained:
+                parts.append("best so far")
+            else:
+                parts.append("below untrained")
         self._print("  ".join(parts))
         self._looked = self._step, time.monotonic()
 

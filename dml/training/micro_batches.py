@@ -17,8 +17,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
+
+from dml.core.torch_internals import BatchNorm
 
 
 def in_micro_batches(embedder: nn.Module, size: int | None) -> Any:
@@ -28,7 +29,7 @@ def in_micro_batches(embedder: nn.Module, size: int | None) -> Any:
 
 def uses_batch_statistics(network: nn.Module) -> bool:
     """Returns whether a network in training mode has BatchNorm layers that are not frozen."""
-    return any(isinstance(layer, _BatchNorm) and layer.training for layer in network.modules())
+    return any(isinstance(layer, BatchNorm) and layer.training for layer in network.modules())
 
 
 class MicroBatches:

@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import CyclicLR, LRScheduler, OneCycleLR, ReduceLROnPlateau
 
 from dml.core.errors import ConfigError, first_line, nearest
+from dml.core.torch_internals import BatchNorm
 
 # Name of a schedule → its class and arguments; "step" is the schedule of mft.
 NAMED_SCHEDULES: dict[str, dict[str, Any]] = {
@@ -48,7 +48,7 @@ def parameter_groups(
         ConfigError: the loss has parameters but no learning rate.
     """
     layers = embedder.modules() if "batch_norm" in groups else ()
-    norm_layers = nn.ModuleList(layer for layer in layers if isinstance(layer, _BatchNorm))
+    norm_layers = nn.ModuleList(layer for layer in layers if isinstance(layer, BatchNorm))
     grouped: set[int] = set()
 
     def take(module: nn.Module) -> list[nn.Parameter]:
@@ -98,8 +98,9 @@ def default_arguments(schedule: Any) -> dict[str, Any]:
 
     ReduceLROnPlateau is stepped with a score, of which more is better.
     """
-    is_plateau = isinstance(schedule, type) and issubclass(schedule, ReduceLROnPlateau)
-    return {"mode": "max"} if is_plateau else {}
+    if isinstance(schedule, type) and issubclass(schedule, ReduceLROnPlateau):
+        return {"mode": "max"}
+    return {}
 
 
 def find_schedule_notes(schedule: LRScheduler, epochs: int, has_score: bool) -> Iterator[str]:
@@ -132,7 +133,9 @@ def _length(schedule: LRScheduler) -> int:
     """Returns the steps of a schedule that is usually stepped with every batch; 0 for others."""
     if isinstance(schedule, OneCycleLR):
         return int(schedule.total_steps)
-    return int(schedule.total_size) if isinstance(schedule, CyclicLR) else 0
+    if isinstance(schedule, CyclicLR):
+        return int(schedule.total_size)
+    return 0
 
 
 def build_optimizer(

@@ -53,20 +53,20 @@ def _precision() -> list[tuple[Any, str, Any]]:
     set.
     """
     cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
-    found: list[tuple[Any, str, Any]] = []
+    settings: list[tuple[Any, str, Any]] = []
     with suppress(RuntimeError):
-        found.append((torch, "float32_matmul_precision", torch.get_float32_matmul_precision()))
-    places: list[tuple[Any, str]] = [(cudnn, "allow_tf32")]
+        settings.append((torch, "float32_matmul_precision", torch.get_float32_matmul_precision()))
+    attributes: list[tuple[Any, str]] = [(cudnn, "allow_tf32")]
     for owner in (matmul, getattr(cudnn, "conv", None), getattr(cudnn, "rnn", None)):
-        places.append((owner, "fp32_precision"))
-    for owner, name in places:
+        attributes.append((owner, "fp32_precision"))
+    for owner, name in attributes:
         with suppress(RuntimeError, AttributeError):  # AttributeError: of an older PyTorch
-            found.append((owner, name, getattr(owner, name)))
-    return found
+            settings.append((owner, name, getattr(owner, name)))
+    return settings
 
 
-def _restore_precision(found: list[tuple[Any, str, Any]]) -> None:
-    for owner, name, value in found:
+def _restore_precision(settings: list[tuple[Any, str, Any]]) -> None:
+    for owner, name, value in settings:
         if owner is torch:
             torch.set_float32_matmul_precision(value)
         else:

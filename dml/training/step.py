@@ -8,13 +8,13 @@ from itertools import chain
 import torch
 from torch import Tensor, nn
 
+from dml.training.data_parallel import DataParallelLoss
 from dml.training.device import autocast
 from dml.training.empty_loss import connect_to_parameters
 from dml.training.interfaces import TrainConfig
 from dml.training.micro_batches import in_micro_batches
 from dml.training.process_group import (
     SINGLE_PROCESS,
-    DataParallelLoss,
     ProcessGroup,
     translate_connection_errors,
 )

@@ -73,13 +73,8 @@ class Trainer:
                 checkpoint is kept.
         """
         try:
-            if self.step == 0 and self.rows == 0 and (self.config.score_untrained or self._at_end):
-                self.first_metrics = self._score()
-                self._log(self.first_metrics)
-                if self._at_end:  # no epochs: the untrained network is the result
-                    self._keep_best(self.first_metrics)
-                    self.finished = True
-                self.save()
+            if self.step == 0 and self.rows == 0:
+                self._score_untrained()
             self._started = time.perf_counter()
             for images, labels in () if self.finished else self.batches(self.step):
                 fault_point("before_step")
@@ -103,14 +98,28 @@ class Trainer:
                     break
                 stop = self.callbacks.should_stop()
                 if stop is not None:
-                    self._means.check_finite()
-                    self._pause_clock()
-                    self.save()
-                    self.checkpoints.wait()
+                    self._save_before_stop()
                     raise stop
             self.checkpoints.wait()
         finally:  # after an error, possibly only on this process: not with the others
             self.checkpoints.wait_quietly()
+
+    def _score_untrained(self) -> None:
+        """Scores the network before training, if that is asked for or there are no epochs."""
+        if not self.config.score_untrained and not self._at_end:
+            return
+        self.first_metrics = self._score()
+        self._log(self.first_metrics)
+        if self._at_end:  # no epochs: the untrained network is the result
+            self._keep_best(self.first_metrics)
+            self.finished = True
+        self.save()
+
+    def _save_before_stop(self) -> None:
+        self._means.check_finite()
+        self._pause_clock()
+        self.save()
+        self.checkpoints.wait()
 
     @contextmanager
     def _translate_step_errors(self, batch_size: int) -> Iterator[None]:
@@ -138,7 +147,8 @@ class Trainer:
         if not scored or self.stopping.update(score, self.epoch, self.step):
             self._keep_best(metrics)
         means = self._means.compute_and_reset()
-        if constant := state.method.loss_constant:
+        constant = state.method.loss_constant
+        if constant:
             means["loss_without_constant"] = means["loss"] - constant
         extra = state.method.on_evaluation(state.embedder, score)
         self._log({**means, **state.learning_rates(), **extra, **metrics})

@@ -58,11 +58,17 @@ def is_view(func: Any, given: Any, result: Any) -> bool:
     """Returns True if an operation only looks at the memory of its arguments in another way."""
     if func._schema.is_mutable:
         return False
-    read, made = (
-        [leaf.untyped_storage().data_ptr() for leaf in tree_leaves(x) if isinstance(leaf, Tensor)]
-        for x in (given, result)
-    )
-    return bool(made) and set(made) <= set(read)
+    made = _list_storages(result)
+    return bool(made) and made <= _list_storages(given)
+
+
+def _list_storages(tree: Any) -> set[int]:
+    """Returns the addresses of the memory of all tensors."""
+    storages = set()
+    for leaf in tree_leaves(tree):
+        if isinstance(leaf, Tensor):
+            storages.add(leaf.untyped_storage().data_ptr())
+    return storages
 
 
 def _kind(name: str, args: Any) -> str:

@@ -69,10 +69,10 @@ class _Traffic(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        read = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
-        written = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
-        if not is_view(func, read, written):
-            self.bytes += sum(t.numel() * t.element_size() for t in (*read, *written))
+        if not is_view(func, (args, kwargs), result):
+            for leaf in tree_leaves((args, kwargs, result)):
+                if isinstance(leaf, Tensor):
+                    self.bytes += leaf.numel() * leaf.element_size()
         return result
 
 
@@ -80,7 +80,8 @@ def measure_flop_rate(precision: str, device: torch.device) -> float:
     """Returns the FLOP/s of a large matrix product in the format of a precision."""
     side = SIDES[device.type]
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-    a, b = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
+    a = torch.randn(side, side, device=device).to(dtype)
+    b = torch.randn(side, side, device=device).to(dtype)
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
     try:

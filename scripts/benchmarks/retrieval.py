@@ -146,7 +146,9 @@ def benchmark(name: str, repeats: int, backends: Sequence[str], exact: bool) -> 
     arguments = draw_embeddings(size)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     moved = tuple(part.to(device) for part in arguments)
-    names = ["pml", *(each + more for each in backends for more in ("", "+recall"))]
+    names = ["pml"]
+    for backend in backends:
+        names += [backend, f"{backend}+recall"]
     results: dict[str, dict[str, float]] = {}
 
     def score(each: str) -> None:
@@ -155,16 +157,26 @@ def benchmark(name: str, repeats: int, backends: Sequence[str], exact: bool) -> 
     times = in_turns({each: partial(seconds, partial(score, each)) for each in names}, repeats)
     print(f"{name}: {size.queries}/{size.gallery or size.queries} items, {size.dim} dimensions")
     base = median(times["pml"])
-    truth = reference_metrics(arguments) if exact else results["pml"]
+    source, truth = "PML", results["pml"]
+    if exact:
+        source, truth = "the float64 ranking", reference_metrics(arguments)
     for each in names:
         away = max(abs(results[each][key] - truth[key]) for key in PML_NAMES)
-        values = " ".join(f"{key} {v:.4f}" for key, v in results[each].items() if key != "queries")
+        values = _write_values(results[each])
         memory = ""
         if device.type == "cpu":
             memory = f"{in_fresh_process(peak_memory, each, size):+6.0f} MB"
         time = median(times[each])
         print(f"  {each:12}{time:8.3f} s {base / time:6.2f}x {memory}  {values}")
-        print(f"         from {'the float64 ranking' if exact else 'PML'}: {away:.1e}", flush=True)
+        print(f"         from {source}: {away:.1e}", flush=True)
+
+
+def _write_values(scores: dict[str, float]) -> str:
+    values = []
+    for key, value in scores.items():
+        if key != "queries":
+            values.append(f"{key} {value:.4f}")
+    return " ".join(values)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -175,10 +187,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--backends", nargs="+", choices=BACKENDS, default=["auto"])
     parser.add_argument("--exact", action="store_true", help="compare with a float64 ranking too")
     options = parser.parse_args(argv)
+    device = "CPU"
+    if torch.cuda.is_available():
+        device = torch.cuda.get_device_name()
     print(
         f"torch {torch.__version__}, {torch.get_num_threads()} threads,"
-        f" {torch.backends.cpu.get_cpu_capability()},"
-        f" {torch.cuda.get_device_name() if torch.cuda.is_available() else 'CPU'}"
+        f" {torch.backends.cpu.get_cpu_capability()}, {device}"
     )
     for name in options.sizes:
         benchmark(name, options.repeats, options.backends, options.exact)

@@ -59,11 +59,17 @@ def main(argv: Sequence[str] | None = None) -> None:
         f"of {options.steps} steps"
     )
     with tempfile.TemporaryDirectory() as folder:
-        batches = {one: options.batch or [BATCHES[one]] for one in options.network}
-        write_photos(Path(folder), max(options.images, *map(max, batches.values())))
-        for network in options.network:
-            for batch in batches[network]:
+        batches = _choose_batches(options)
+        largest = max(map(max, batches.values()))
+        write_photos(Path(folder), max(options.images, largest))
+        for network, sizes in batches.items():
+            for batch in sizes:
                 _table(Setting(network, batch, options.size, folder, device.type), options)
+
+
+def _choose_batches(options: argparse.Namespace) -> dict[str, list[int]]:
+    """Returns network → sizes of batches."""
+    return {network: options.batch or [BATCHES[network]] for network in options.network}
 
 
 def _print_operations(options: argparse.Namespace) -> None:
@@ -79,11 +85,12 @@ def _print_operations(options: argparse.Namespace) -> None:
 
 
 def _table(setting: Setting, options: argparse.Namespace) -> None:
-    variants = ladder(options.device, options.workers, options.most_workers)
-    chosen = {PLAIN, *(options.only or [one.name for one in variants])}
     print(f"\n{setting.network}, batch {setting.batch}")
     loops = {}
-    for variant in (one for one in variants if one.name in chosen):
+    for variant in ladder(options.device, options.workers, options.most_workers):
+        is_chosen = not options.only or variant.name == PLAIN or variant.name in options.only
+        if not is_chosen:
+            continue
         report_progress(f"preparing {variant.name}")
         try:
             loops[variant] = Loop(setting, variant)
@@ -91,9 +98,11 @@ def _table(setting: Setting, options: argparse.Namespace) -> None:
         except Exception as error:  # no compiler here, or not enough memory for all at once
             loops.pop(variant, None)
             print_plain(f"{variant.name:32}not possible: {first_line(error)}")
-    measures = {v: partial(_rate, loop, options) for v, loop in loops.items()}
+    measures = {variant: partial(_rate, loop, options) for variant, loop in loops.items()}
     rates = in_turns(measures, options.rounds)
-    waits = {v: count_waits(one.step, options.steps, setting.device) for v, one in loops.items()}
+    waits = {}
+    for variant, loop in loops.items():
+        waits[variant] = count_waits(loop.step, options.steps, setting.device)
     _print_rates(rates, waits, _roofs(loops), _memory(setting, loops))
 
 
@@ -114,8 +123,11 @@ def _print_rates(
     print(f"{'':32}{'images/s':>10}{'ratio':>8}{'waits':>7}{'memory':>11}{'roof':>7}")
     for variant, found in rates.items():
         rate, ratio = median(found), median_ratio(found, next(iter(rates.values())))
-        wait = "" if waits[variant] is None else f"{waits[variant]:.1f}"
-        roof = f"{rate / roofs[variant.precision]:6.0%}" if variant.precision in roofs else ""
+        wait = roof = ""
+        if waits[variant] is not None:
+            wait = f"{waits[variant]:.1f}"
+        if variant.precision in roofs:
+            roof = f"{rate / roofs[variant.precision]:6.0%}"
         used = f"{wait:>7}{memory[variant]:8.0f} MB{roof:>7}"
         print(f"{variant.name:32}{rate:10.1f}{ratio:7.2f}x{used}", flush=True)
 
@@ -183,9 +195,10 @@ def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--count", action="store_true", help="count the operations of a step; measure nothing")
     options = parser.parse_args(argv)
     names = [one.name for one in ladder(options.device, options.workers, options.most_workers)]
-    if unknown := {*(options.only or ())} - {*names}:
+    unknown = set(options.only or ()) - set(names)
+    if unknown:
         parser.error(f"--only: no row {', '.join(sorted(unknown))}; one of {', '.join(names)}")
-    largest = max(options.batch or [BATCHES[network] for network in options.network])
+    largest = max(map(max, _choose_batches(options).values()))
     if options.images < largest:
         parser.error(f"--images: {options.images} is fewer than a batch of {largest}")
     # A loader keeps two batches ready for each of its workers.

@@ -40,7 +40,8 @@ def tabulate_arguments(options: list[WrittenOption], meanings: dict[str, str], p
     for option in options:
         argument = option.name.removeprefix(prefix)
         default, comment = shorten_reference(option.value), option.comment
-        if depends := dict.fromkeys(re.findall(r"by:([\w.+]+)", option.value)):
+        depends = dict.fromkeys(re.findall(r"by:([\w.+]+)", option.value))
+        if depends:
             comment = f"{comment}; depends on {', '.join(map(code, depends))}".lstrip("; ")
         meaning = meanings.get(argument, "")
         rows.append((code(option.name), code(default), escape(meaning), escape(comment)))
@@ -50,7 +51,9 @@ def tabulate_arguments(options: list[WrittenOption], meanings: dict[str, str], p
 
 def shorten_reference(value: str) -> str:
     """Returns the default of `${by:…}`, the name in `${name}`, and other values as they are."""
-    return value.removeprefix("${").rpartition(",")[2].rstrip("}") if value[:2] == "${" else value
+    if value.startswith("${"):
+        return value.removeprefix("${").rpartition(",")[2].rstrip("}")
+    return value
 
 
 def tabulate_space(group: str, name: str) -> str:
@@ -60,19 +63,25 @@ def tabulate_space(group: str, name: str) -> str:
         if not (option.name.startswith("space.") and option.value):
             continue
         node = dict(re.findall(r"(\w+): ?([\w.+-]+)", option.value))
-        scale = "logarithmic" if "log" in node else "integers" if "int" in node else "uniform"
+        scale = "uniform"
+        if "log" in node:
+            scale = "logarithmic"
+        elif "int" in node:
+            scale = "integers"
         limits = f"{node['low']} to {node['high']}"
         searched = option.name.removeprefix("space.")
         rows.append((code(searched), limits, scale, escape(option.comment)))
-    return table(("option", "range", "scale", "remark"), rows) if rows else ""
+    return table(("option", "range", "scale", "remark"), rows)
 
 
 def tabulate_experiments(group: str, choice: str) -> str:
     """Returns the table of the experiments with a loss or a method; empty if there is none."""
-    rows = [
-        (code(f"experiment={about.id}"), escape(about.title), write_hours(about.gpu_hours))
-        for about in (one.about for one in list_experiments() if one.uses(group, choice))
-    ]
+    rows = []
+    for experiment in list_experiments():
+        if experiment.uses(group, choice):
+            about = experiment.about
+            hours = write_hours(about.gpu_hours)
+            rows.append((code(f"experiment={about.id}"), escape(about.title), hours))
     return table(("experiment", "title", "GPU hours"), rows)
 
 

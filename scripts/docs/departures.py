@@ -12,10 +12,13 @@ HEAD = ("paper", "item", "printed", "authors' code", "here", "files in `configs/
 
 def tabulate_departures(config: str = "") -> str:
     """Returns the table of the config files that begin with a text: `loss/ms `, `protocol/`."""
-    rows = [row for row in read_table("departures.csv") if f" {config}" in f" {row['config']} "]
-    files = [" ".join(map(code, row["config"].split())) for row in rows]
-    cells = [[escape(row[name]) for name in COLUMNS] for row in rows]
-    return table(HEAD, [[*row, names] for row, names in zip(cells, files, strict=True)])
+    rows = []
+    for row in read_table("departures.csv"):
+        if f" {config}" in f" {row['config']} ":
+            cells = [escape(row[name]) for name in COLUMNS]
+            files = map(code, row["config"].split())
+            rows.append([*cells, " ".join(files)])
+    return table(HEAD, rows)
 
 
 def make_fidelity_page() -> dict[str, str]:

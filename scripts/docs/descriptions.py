@@ -65,10 +65,11 @@ def load_papers() -> dict[str, Paper]:
 def load_descriptions(kind: str) -> dict[str, Description]:
     """Returns the descriptions of all `losses` or `methods` by their names in commands."""
     papers = load_papers()
-    return {
-        name: Description(**{**entry, "papers": tuple(papers[key] for key in entry["papers"])})
-        for name, entry in load_texts(kind).items()
-    }
+    descriptions = {}
+    for name, entry in load_texts(kind).items():
+        sources = tuple(papers[key] for key in entry["papers"])
+        descriptions[name] = Description(**(entry | {"papers": sources}))
+    return descriptions
 
 
 @cache

@@ -37,33 +37,48 @@ class Experiment:
 
     def uses(self, group: str, choice: str) -> bool:
         """Returns True if a run of the experiment has `<group>=<choice>`."""
-        grids = self.grids or ({},)
-        return any(choice in grid.get(group, (self.fixed.get(group, ""),)) for grid in grids)
+        fixed = (self.fixed.get(group, ""),)
+        return any(choice in grid.get(group, fixed) for grid in self.grids or ({},))
 
 
 @cache
 def list_experiments() -> tuple[Experiment, ...]:
     """Returns all experiments by paper, in the order of their tables and figures."""
-    return tuple(_read(name) for name in experiment_ids())
+    return tuple(map(_read, experiment_ids()))
 
 
 def _read(name: str) -> Experiment:
     path = CONFIGS / "experiment" / f"{name}.yaml"
     content: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
     sweeper = content.get("hydra", {}).get("sweeper", {})
-    common = {key: _split(str(value)) for key, value in (sweeper.get("params") or {}).items()}
-    grids = [common | _read_grid(text) for text in sweeper.get("grids") or []]
-    overrides = [entry for entry in content.get("defaults", []) if isinstance(entry, dict)]
-    return Experiment(
-        load_experiment(name),
-        tuple(grids or ([common] if common else [])),
-        {key.rpartition("/")[2]: str(value) for one in overrides for key, value in one.items()},
-    )
+    common = {}
+    for option, values in (sweeper.get("params") or {}).items():
+        common[option] = _split(str(values))
+    grids = []
+    for text in sweeper.get("grids") or []:
+        grids.append(common | _read_grid(text))
+    if common and not grids:
+        grids = [common]
+    return Experiment(load_experiment(name), tuple(grids), _read_choices(content))
 
 
 def _read_grid(text: str) -> dict[str, tuple[str, ...]]:
-    words = [word.partition("=") for word in text.split()]
-    return {key: _split(value) for key, _, value in words if not key.startswith("experiment.")}
+    grid = {}
+    for word in text.split():
+        option, _, values = word.partition("=")
+        if not option.startswith("experiment."):
+            grid[option] = _split(values)
+    return grid
+
+
+def _read_choices(content: dict[str, Any]) -> dict[str, str]:
+    """Returns the choices of groups in a defaults list."""
+    choices = {}
+    for entry in content.get("defaults", []):
+        if isinstance(entry, dict):
+            for group, choice in entry.items():
+                choices[group.rpartition("/")[2]] = str(choice)
+    return choices
 
 
 def _split(values: str) -> tuple[str, ...]:

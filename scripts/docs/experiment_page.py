@@ -18,17 +18,21 @@ def make_experiment_page() -> dict[str, str]:
     papers, rehearsed = load_papers(), _read_rehearsal()
     head = ("id", "title", "in the paper", "varies", "GPU hours", "status")
     rows: dict[str, list[tuple[str, ...]]] = {key: [] for key in PAPERS}
-    for one in list_experiments():
-        rows[one.about.id.partition("_")[0]].append(_make_row(one, rehearsed))
-    sections = [(title, papers.get(key), table(head, rows[key])) for key, title in PAPERS.items()]
-    abouts = [one.about for one in list_experiments()]
-    scripts = [(code(about.id), code(about.script)) for about in abouts if about.script]
+    scripts = []
+    for experiment in list_experiments():
+        about = experiment.about
+        rows[about.id.partition("_")[0]].append(_make_row(experiment, rehearsed))
+        if about.script:
+            scripts.append((code(about.id), code(about.script)))
+    sections = []
+    for key, title in PAPERS.items():
+        sections.append((title, papers.get(key), table(head, rows[key])))
     page = render(
         "experiments.md",
         sections=sections,
         scripts=table(("id", "command"), scripts),
         recipes=len(rehearsed),
-        reproduced=len([*RESULTS.glob("*_runs.csv")]),
+        reproduced=len(list(RESULTS.glob("*_runs.csv"))),
     )
     return {"experiments.md": page}
 
@@ -38,8 +42,12 @@ def _read_rehearsal() -> dict[str, str]:
     text = (RESULTS / "rehearsal.md").read_text(encoding="utf-8")
     statuses = {}
     for id, runs, outcome in re.findall(r"^\| (\w+_\w+) \| (\d+) of .* \| (.*) \|$", text, re.M):
-        ran = "runs in its smallest form" if int(runs) else "figure drawn from toy data"
-        statuses[id] = ran if outcome == "ran to its report" else outcome
+        if outcome != "ran to its report":
+            statuses[id] = outcome
+        elif int(runs):
+            statuses[id] = "runs in its smallest form"
+        else:
+            statuses[id] = "figure drawn from toy data"
     return statuses
 
 
@@ -47,12 +55,16 @@ def _make_row(one: Experiment, rehearsed: dict[str, str]) -> tuple[str, ...]:
     about = one.about
     item = about.id.partition("_")[2].partition("_")[0]
     place = item.replace("table", "Table ").replace("figure", "Figure ")
-    others = [
-        name[1:] for name in about.tables if name[1:].isdigit() and f"Table {name[1:]}" != place
-    ]
+    others = []
+    for name in about.tables:
+        number = name[1:]
+        if number.isdigit() and place != f"Table {number}":
+            others.append(number)
     if others:
         place += f", numbers also in {', '.join(others)}"
-    hours = write_hours(about.gpu_hours) if about.trains else "a script"
+    hours = "a script"
+    if about.trains:
+        hours = write_hours(about.gpu_hours)
     status = rehearsed.get(about.id, "")
     if (RESULTS / f"{about.id}_runs.csv").exists():
         status = f"[contributed results](results/{about.id}_runs.csv)"
@@ -65,9 +77,12 @@ def _describe_grids(one: Experiment) -> str:
     for grid in one.grids:
         for option, choices in grid.items():
             values.setdefault(option, {}).update(dict.fromkeys(choices))
-    varied = {option: list(choices) for option, choices in values.items() if len(choices) > 1}
-    varied.pop("method.result_id", None)  # a name
-    return ", ".join(_describe_values(option, choices) for option, choices in varied.items())
+    values.pop("method.result_id", None)  # a name
+    varied = []
+    for option, together in values.items():
+        if len(together) > 1:
+            varied.append(_describe_values(option, list(together)))
+    return ", ".join(varied)
 
 
 def _describe_values(option: str, choices: list[str]) -> str:

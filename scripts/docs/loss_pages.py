@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from hydra.utils import get_object
 
 from dml.core.installation import CONFIGS
@@ -35,35 +33,41 @@ _BATCHES = {
 
 def make_loss_pages() -> dict[str, str]:
     """Returns the pages by their path below `docs/`."""
-    descriptions = load_descriptions("losses")
-    pages = {f"losses/{name}.md": _make_page(name, one) for name, one in descriptions.items()}
-    rows: dict[str, list[tuple[str, ...]]] = {"dml": [], "pml": []}
-    for name, one in descriptions.items():
+    pages = {}
+    ours: list[tuple[str, ...]] = []
+    theirs: list[tuple[str, ...]] = []
+    for name, description in load_descriptions("losses").items():
+        pages[f"losses/{name}.md"] = _make_page(name, description)
         options = _read(name)
-        origin = "dml" if options["loss._target_"].value.startswith("dml.") else "pml"
         kind = options["loss.batch_kind"].value
-        row = (f"[`{name}`]({name}.md)", one.title, code(kind), escape(one.note))
-        rows[origin].append(row)
+        row = (f"[`{name}`]({name}.md)", description.title, code(kind), escape(description.note))
+        is_ours = options["loss._target_"].value.startswith("dml.")
+        rows = ours if is_ours else theirs
+        rows.append(row)
     head = ("choice", "name", "batches", "note")
-    pages["losses/index.md"] = render(
-        "losses.md", ours=table(head, rows["dml"]), theirs=table(head, rows["pml"])
-    )
+    tables = {"ours": table(head, ours), "theirs": table(head, theirs)}
+    pages["losses/index.md"] = render("losses.md", **tables)
     return pages
 
 
 def _read(name: str) -> dict[str, WrittenOption]:
-    return {one.name: one for one in read_options(CONFIGS / "loss" / f"{name}.yaml")}
+    options = read_options(CONFIGS / "loss" / f"{name}.yaml")
+    return {option.name: option for option in options}
 
 
 def _make_page(name: str, description: Description) -> str:
     options = _read(name)
     target, kind = options["loss._target_"].value, options["loss.batch_kind"].value
     ours = target.startswith("dml.")
-    arguments = [
-        one for one in options.values() if one.name.startswith("loss.") and one.name not in _KEYS
-    ]
-    common = [one for one in arguments if not ours and _is_common(one)]
     meanings = read_docstring(get_object(target)).arguments if ours else {}
+    arguments, common = [], []
+    for option in options.values():
+        if not option.name.startswith("loss.") or option.name in _KEYS:
+            continue
+        if not ours and _is_common(option):
+            common.append(option)
+        else:
+            arguments.append(option)
     return render(
         "loss.md",
         name=name,
@@ -73,9 +77,7 @@ def _make_page(name: str, description: Description) -> str:
         ours=ours,
         batches=f"`{kind}`: {_BATCHES[kind]}",
         learning_rate=_describe_learning_rate(options.get("optim.loss_lr_ratio")),
-        arguments=tabulate_arguments(
-            [one for one in arguments if one not in common], meanings, "loss."
-        ),
+        arguments=tabulate_arguments(arguments, meanings, "loss."),
         common=tabulate_arguments(common, {}, "loss."),
         published=_tabulate_published(name),
         space=tabulate_space("loss", name),
@@ -99,12 +101,14 @@ def _describe_learning_rate(ratio: WrittenOption | None) -> str:
 
 
 def _tabulate_published(name: str) -> str:
-    found = list_published_values(name)
-    options: dict[str, Any] = dict.fromkeys(
-        key for _, _, values in found for key in values if not key.startswith("experiment.")
-    )
-    rows = [
-        (code(f"params={params}"), dataset, *(values.get(key, "") for key in options))
-        for params, dataset, values in found
-    ]
+    published = list_published_values(name)
+    options: list[str] = []
+    for _, _, values in published:
+        for option in values:
+            if option not in options and not option.startswith("experiment."):
+                options.append(option)
+    rows = []
+    for params, dataset, values in published:
+        cells = [values.get(option, "") for option in options]
+        rows.append((code(f"params={params}"), dataset, *cells))
     return table(("table", "data", *map(code, options)), rows)

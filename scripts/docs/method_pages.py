@@ -23,8 +23,11 @@ _KEYS = ("name", "result_id", "_target_")
 
 
 def _list_losses(names: str, *, miner: bool = True) -> str:
-    kept = [name for name in names.split(" | ") if miner or name != "ms_miner"]
-    return ", ".join(f"[`{name}`](../losses/{name}.md)" for name in kept)
+    links = []
+    for name in names.split(" | "):
+        if miner or name != "ms_miner":
+            links.append(f"[`{name}`](../losses/{name}.md)")
+    return ", ".join(links)
 
 
 _LOSSES = {
@@ -37,32 +40,31 @@ _LOSSES = {
 
 def make_method_pages() -> dict[str, str]:
     """Returns the pages by their path below `docs/`."""
-    descriptions = load_descriptions("methods")
-    pages = {f"methods/{name}.md": _make_page(name, one) for name, one in descriptions.items()}
-    rows = [
-        (f"[`{name}`]({name}.md)", one.title, escape(one.note))
-        for name, one in descriptions.items()
-    ]
-    pages["methods/index.md"] = render(
-        "methods.md", methods=table(("choice", "name", "note"), rows)
-    )
+    pages, rows = {}, []
+    for name, description in load_descriptions("methods").items():
+        pages[f"methods/{name}.md"] = _make_page(name, description)
+        rows.append((f"[`{name}`]({name}.md)", description.title, escape(description.note)))
+    methods = table(("choice", "name", "note"), rows)
+    pages["methods/index.md"] = render("methods.md", methods=methods)
     return pages
 
 
 def _make_page(name: str, description: Description) -> str:
     path = CONFIGS / "method" / f"{name}.yaml"
     written = read_options(path)
-    # A file that also sets options of other groups has its own below `method:`.
-    prefix = "method." if any(one.name == "method" for one in written) else ""
-    by_name = {one.name: one for one in written}
+    by_name = {option.name: option for option in written}
+    # A file that also sets options of other groups has those of the method below `method:`.
+    prefix = "method." if "method" in by_name else ""
     target = by_name[f"{prefix}_target_"].value
-    leaves = [one for one in written if one.value]
-    own = [
-        one
-        for one in leaves
-        if one.name.startswith(prefix) and one.name.removeprefix(prefix) not in _KEYS
-    ]
-    others = [one for one in leaves if prefix and not one.name.startswith((prefix, "space."))]
+    arguments, others = [], []
+    for option in written:
+        if not option.value:
+            continue  # a node
+        if option.name.startswith(prefix):
+            if option.name.removeprefix(prefix) not in _KEYS:
+                arguments.append(option)
+        elif not option.name.startswith("space."):
+            others.append(option)
     return render(
         "method.md",
         name=name,
@@ -70,7 +72,7 @@ def _make_page(name: str, description: Description) -> str:
         losses=description.losses.format(**_LOSSES),
         header=read_header(path),
         target=target,
-        arguments=_tabulate(own, read_docstring(get_object(target)).arguments, prefix),
+        arguments=_tabulate(arguments, read_docstring(get_object(target)).arguments, prefix),
         others=tabulate_arguments(others, {}, ""),
         space=tabulate_space("method", name),
         departures=tabulate_departures(f"method/{name} "),
@@ -81,11 +83,9 @@ def _make_page(name: str, description: Description) -> str:
 
 def _tabulate(options: list[WrittenOption], meanings: dict[str, str], prefix: str) -> str:
     """Returns the table of the arguments; the docstring fills in where the file says nothing."""
-    full = [
-        WrittenOption(
-            f"method.{argument}", one.value, one.comment or meanings.get(argument.split(".")[0], "")
-        )
-        for one in options
-        if (argument := one.name.removeprefix(prefix))
-    ]
-    return tabulate_arguments(full, {}, "method.")
+    described = []
+    for option in options:
+        argument = option.name.removeprefix(prefix)
+        comment = option.comment or meanings.get(argument.split(".")[0], "")
+        described.append(WrittenOption(f"method.{argument}", option.value, comment))
+    return tabulate_arguments(described, {}, "method.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
@@ -41,29 +42,33 @@ _NOT_PAGES = {"experiment", "loss", "method"}  # groups with pages of their own
 def make_option_pages() -> dict[str, str]:
     """Returns the pages by their path below `docs/`."""
     head = ("option", "default", "type and range", "meaning")
-    sections = [
-        {"title": title, "options": table(head, _list_rows(node, files, model))}
-        for node, title, files, model in _SECTIONS
-    ]
-    evaluate = [
-        (code(name), code(one.value), _describe(schema.EvaluateConfig, name), escape(one.comment))
-        for name, one in _read("evaluate").items()
-        if "." not in name and name not in ("defaults", "embedder", "hydra")
-    ]
-    groups = [
-        (group, group in _defaults(), _tabulate_choices(group))
-        for group in sorted({*list_groups(), "params"} - _NOT_PAGES)
-    ]
-    return {
-        "reference/options.md": render(
-            "options.md",
-            sections=sections,
-            backbones=_tabulate_group_options("backbone"),
-            trackers=_tabulate_group_options("tracking"),
-            evaluate=table(head, evaluate),
-        ),
-        "reference/groups.md": render("groups.md", groups=groups, defaults=_defaults()),
-    }
+    sections = []
+    for node, title, files, model in _SECTIONS:
+        options = table(head, _list_rows(node, files, model))
+        sections.append({"title": title, "options": options})
+    options_page = render(
+        "options.md",
+        sections=sections,
+        backbones=_tabulate_group_options("backbone"),
+        trackers=_tabulate_group_options("tracking"),
+        evaluate=table(head, _list_evaluate_rows()),
+    )
+    groups, defaults = [], _defaults()
+    for group in sorted({*list_groups(), "params"} - _NOT_PAGES):
+        groups.append((group, group in defaults, _tabulate_choices(group)))
+    groups_page = render("groups.md", groups=groups, defaults=defaults)
+    return {"reference/options.md": options_page, "reference/groups.md": groups_page}
+
+
+def _list_evaluate_rows() -> Iterator[tuple[str, ...]]:
+    """Yields the rows of the options of `dml evaluate`."""
+    annotations = list_fields(schema.EvaluateConfig)
+    for option in read_options(CONFIGS / "evaluate.yaml"):
+        name = option.name
+        if "." in name or name in ("defaults", "embedder", "hydra"):
+            continue
+        type_ = escape(describe_option(annotations[name]))
+        yield code(name), code(option.value), type_, escape(option.comment)
 
 
 def _list_rows(
@@ -72,11 +77,16 @@ def _list_rows(
     """Yields the rows of a node: the options of the typed config, or else those of the files."""
     prefix = f"{node}." if node else ""
     written = _merge(files, node)
-    fields = list_fields(model) if model else dict.fromkeys(written)
-    for name, annotation in fields.items():
-        type_ = describe_option(annotation) if annotation is not None else ""
-        if model and (type_ in ("", "null") or (type_ == "options" and name not in written)):
-            continue  # a node with a section, or a group with choices
+    if model is None:
+        for name, (value, comment) in written.items():
+            yield code(prefix + name), value, "", _explain(prefix + name, comment)
+        return
+    for name, annotation in list_fields(model).items():
+        type_ = describe_option(annotation)
+        is_node = type_ in ("", "null")
+        is_group = type_ == "options" and name not in written
+        if is_node or is_group:
+            continue  # with a section, or with choices
         value, comment = written.get(name, ("", ""))
         yield code(prefix + name), value, escape(type_), _explain(prefix + name, comment)
 
@@ -86,23 +96,43 @@ def _merge(files: tuple[str, ...], node: str) -> dict[str, tuple[str, str]]:
 
     The default of an option that `train.yaml` lacks depends on the choice of the group.
     """
-    found: dict[str, tuple[str, str]] = {}
-    paths = [path for file in files for path in sorted(CONFIGS.glob(f"{file}.yaml"))]
-    for path in paths:
-        group = path.parent.name if path.parent != CONFIGS else ""
-        single = path.stem == "default" or group == "search"
-        for one in read_options(path):
-            name = one.name
-            if node and not (group == node or name.startswith(f"{node}.")):
+    merged: dict[str, tuple[str, str]] = {}
+    for file in files:
+        for path in sorted(CONFIGS.glob(f"{file}.yaml")):
+            for name, option in _options_of_node(path, node):
+                default, comment = merged.get(name, (_write_default(path, option), ""))
+                merged[name] = (default, comment or option.comment)
+    return merged
+
+
+def _options_of_node(path: Path, node: str) -> Iterator[tuple[str, WrittenOption]]:
+    """Yields the options directly below a node in a file, by their names in the node.
+
+    Args:
+        path: of the config file; the options of a file of the group `node` are those of the node.
+        node: dotted name; empty for the run, whose nodes are left out.
+    """
+    in_group = path.parent != CONFIGS and path.parent.name == node
+    for option in read_options(path):
+        name = option.name
+        if node:
+            if not (in_group or name.startswith(f"{node}.")):
                 continue
-            name = name.removeprefix(f"{node}.") if node else name
-            if "." in name or (not one.value and not node):
-                continue
-            default = code(_shorten(one.value)) if not group or single else f"by `{group}`"
-            default = "by `protocol`" if one.value == "???" and not group else default
-            old = found.get(name, (default, ""))
-            found[name] = (old[0], old[1] or one.comment)
-    return found
+            name = name.removeprefix(f"{node}.")
+        elif not option.value:
+            continue
+        if "." not in name:
+            yield name, option
+
+
+def _write_default(path: Path, option: WrittenOption) -> str:
+    """Returns a default, or the group whose choice it depends on."""
+    if path.parent == CONFIGS:
+        return "by `protocol`" if option.value == "???" else code(_shorten(option.value))
+    group = path.parent.name
+    if path.stem == "default" or group == "search":
+        return code(_shorten(option.value))
+    return f"by `{group}`"
 
 
 def _explain(name: str, comment: str) -> str:
@@ -111,20 +141,33 @@ def _explain(name: str, comment: str) -> str:
 
 def _shorten(value: str) -> str:
     """Returns the fallback of an interpolation instead of the interpolation."""
-    return "as timm has it" if value.startswith("${timm:") else shorten_reference(value)
+    if value.startswith("${timm:"):
+        return "as timm has it"
+    return shorten_reference(value)
 
 
 def _tabulate_choices(group: str) -> str:
     rows = []
     for path in sorted((CONFIGS / group).glob("*.yaml")):
         header = read_header(path)
-        command = header.commands[0] if header.commands else f"python train.py {group}={path.stem}"
         choice = f"{group}={path.stem}"
-        targets = [one.comment for one in read_options(path) if one.name == "_target_"]
-        about = first_sentence(header.text).partition(": ")[0].rstrip(":") or "".join(targets)
+        command = f"python train.py {choice}"
+        if header.commands:
+            command = header.commands[0]
+        about = first_sentence(header.text).partition(": ")[0].rstrip(":")
+        if not about:
+            about = _read_comment(path, "_target_")
         text = load_texts("options").get(choice, about)
         rows.append((code(path.stem), escape(text), code(command)))
     return table(("choice", "description", "command"), rows)
+
+
+def _read_comment(path: Path, name: str) -> str:
+    """Returns the comment of an option; empty if the file has no such option."""
+    for option in read_options(path):
+        if option.name == name:
+            return option.comment
+    return ""
 
 
 def _tabulate_group_options(group: str) -> str:
@@ -139,26 +182,18 @@ def _rows_of_file(group: str, choice: str) -> list[tuple[str, ...]]:
     for one in read_options(CONFIGS / group / f"{choice}.yaml"):
         if one.name.startswith(("name", "_", "defaults")) or not one.value:
             continue
-        name = one.name if one.name.startswith(f"{group}.") else f"{group}.{one.name}"
+        name = f"{group}.{one.name.removeprefix(f'{group}.')}"
         default = code(_shorten(one.value))
         rows.append((code(choice), code(name), default, _explain(name, one.comment)))
     return rows
 
 
-def _read(name: str) -> dict[str, WrittenOption]:
-    return {one.name: one for one in read_options(CONFIGS / f"{name}.yaml")}
-
-
-def _describe(model: type[schema.Node], name: str) -> str:
-    return escape(describe_option(list_fields(model)[name]))
-
-
 def _defaults() -> dict[str, Any]:
     content: Any = OmegaConf.to_container(OmegaConf.load(CONFIGS / "train.yaml"))
-    return {
-        key: value
-        for entry in content["defaults"]
-        if isinstance(entry, dict)
-        for key, value in entry.items()
-        if value is not None
-    }
+    defaults = {}
+    for entry in content["defaults"]:
+        if isinstance(entry, dict):
+            for group, choice in entry.items():
+                if choice is not None:
+                    defaults[group] = choice
+    return defaults

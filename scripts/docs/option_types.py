@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import types
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import annotated_types
@@ -34,25 +34,38 @@ def list_fields(model: type[BaseModel]) -> dict[str, Any]:
 
 def describe_option(annotation: Any) -> str:
     """Returns `integer ≥ 1`, `fp32 | bf16`, or `number > 0 or null`; empty if it is a node."""
-    if get_origin(annotation) in (Union, types.UnionType):
-        return " or ".join(filter(None, map(describe_option, get_args(annotation))))
-    kind, *extras = get_args(annotation) if get_origin(annotation) is Annotated else [annotation]
-    fields = (one.metadata if isinstance(one, FieldInfo) else [one] for one in extras)
-    if get_origin(kind) is Literal:
+    if get_origin(annotation) is Annotated:
+        kind, *metadata = get_args(annotation)
+        return f"{_describe_kind(kind)} {', '.join(_list_limits(metadata))}".strip()
+    return _describe_kind(annotation)
+
+
+def _describe_kind(kind: Any) -> str:
+    """Returns the type in words, without a range."""
+    origin = get_origin(kind)
+    if origin in (Union, types.UnionType):
+        return " or ".join(filter(None, map(describe_option, get_args(kind))))
+    if origin is Literal:
         return " | ".join(get_args(kind))
-    if get_origin(kind) is list:
+    if origin is list:
         item = describe_option(get_args(kind)[0])
-        return f"list of {item}s" if item in ("number", "text") else f"list of {item}"
-    if get_origin(kind) in (Union, types.UnionType):
-        return describe_option(kind)
-    limits = [
-        f"{sign} {_write_number(getattr(one, attribute))}"
-        for one in itertools.chain.from_iterable(fields)
-        for limit, (attribute, sign) in _LIMITS.items()
-        if isinstance(one, limit)
-    ]
-    return f"{_TYPES.get(get_origin(kind) or kind, '')} {', '.join(limits)}".strip()
+        plural = "s" if item in ("number", "text") else ""
+        return f"list of {item}{plural}"
+    return _TYPES.get(origin or kind, "")
+
+
+def _list_limits(metadata: Sequence[Any]) -> Iterator[str]:
+    """Yields `≥ 1` and the like."""
+    for entry in metadata:
+        if isinstance(entry, FieldInfo):
+            yield from _list_limits(entry.metadata)
+            continue
+        for limit, (attribute, sign) in _LIMITS.items():
+            if isinstance(entry, limit):
+                yield f"{sign} {_write_number(getattr(entry, attribute))}"
 
 
 def _write_number(value: float) -> str:
-    return str(value) if isinstance(value, int) else f"{value:g}"
+    if isinstance(value, int):
+        return str(value)
+    return f"{value:g}"

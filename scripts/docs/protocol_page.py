@@ -67,12 +67,14 @@ def make_protocol_page() -> dict[str, str]:
 
 def _settings_table() -> str:
     """Returns a table with a row for each option that a protocol sets."""
-    configs = [_compose(name, "cub") for name in PROTOCOLS]
-    options = sorted({option for name in PROTOCOLS for option in _options_of(name)}, key=_order)
+    configs, options = [], set()
+    for name in PROTOCOLS:
+        configs.append(_compose(name, "cub"))
+        options |= _options_of(name)
     rows = [["backbone", *PROTOCOLS.values()]]
-    for option in options:
+    for option in sorted(options - {"optim.schedule"}, key=_order):
         values = [_cell(OmegaConf.select(config, option)) for config in configs]
-        if option != "optim.schedule" and any(value != NONE for value in values):
+        if set(values) != {NONE}:
             rows.append([_name(option), *values])
     return table(["option", *map(code, PROTOCOLS)], rows)
 
@@ -92,9 +94,10 @@ def _changes(protocol: str, data: str) -> Iterator[str]:
     """Yields the options of a protocol whose values differ from those on CUB."""
     options = _options_of(protocol) | set(_read("recipe", f"{protocol}_{data}"))
     for option in sorted(options, key=_order):
-        values = [OmegaConf.select(_compose(protocol, name), option) for name in ("cub", data)]
-        if values[0] != values[1]:
-            yield f"{_name(option)} {_cell(values[1])}"
+        usual = OmegaConf.select(_compose(protocol, "cub"), option)
+        value = OmegaConf.select(_compose(protocol, data), option)
+        if value != usual:
+            yield f"{_name(option)} {_cell(value)}"
 
 
 def _options_of(protocol: str) -> set[str]:
@@ -106,9 +109,14 @@ def _options_of(protocol: str) -> set[str]:
 def _read(group: str, name: str) -> dict[str, Any]:
     """Returns the options of a file; nothing if there is no such file."""
     path = CONFIGS / group / f"{name}.yaml"
-    content = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    options = flatten(content) if content else {}
-    return {option: value for option, value in options.items() if not option.startswith(HIDDEN)}
+    if not path.is_file():
+        return {}
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    options = {}
+    for option, value in flatten(content or {}).items():
+        if not option.startswith(HIDDEN):
+            options[option] = value
+    return options
 
 
 @cache
@@ -132,7 +140,7 @@ def _cell(value: Any) -> str:
     if value is None:
         return NONE
     if OmegaConf.is_config(value) or isinstance(value, list):
-        return "[" + ", ".join(_cell(part) for part in value) + "]"
+        return f"[{', '.join(map(_cell, value))}]"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):

@@ -18,18 +18,23 @@ def list_published_values(loss: str) -> list[tuple[str, str, dict[str, str]]]:
     for name, table in _load_tables().items():
         datasets = table.get(loss, {})
         for key, values in datasets.items():
-            dataset = "all" if len(datasets) == 1 else DATASETS.get(key, key)
-            found.append((name, dataset, {key: _write(value) for key, value in values.items()}))
+            dataset = DATASETS.get(key, key)
+            if len(datasets) == 1:
+                dataset = "all"
+            written = {option: _write(value) for option, value in values.items()}
+            found.append((name, dataset, written))
     return found
 
 
 @cache
 def _load_tables() -> dict[str, dict[str, Any]]:
-    return {
-        path.stem: yaml.safe_load(path.read_text(encoding="utf-8"))
-        for path in sorted((CONFIGS / "params").glob("*.yaml"))
-    }
+    tables = {}
+    for path in sorted((CONFIGS / "params").glob("*.yaml")):
+        tables[path.stem] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return tables
 
 
 def _write(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, int | float) else str(value)
+    if isinstance(value, int | float):
+        return f"{value:g}"
+    return str(value)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections import defaultdict
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -21,20 +23,23 @@ _ROOT = Path(dml.__file__).parent
 
 def make_python_pages() -> dict[str, str]:
     """Returns the pages by their path below `docs/`."""
-    parts = load_texts("python")["pages"]
-    entries: dict[str, list[str]] = {key: [] for key in parts}
+    entries: dict[str, list[str]] = defaultdict(list)
     for name in list_public_names():
         entries[_find_part(name)].append(name)
     pages = {}
-    for key, part in parts.items():
-        rows = [(_link(_written(name), part["title"]), _summarize(name)) for name in entries[key]]
+    for key, part in load_texts("python")["pages"].items():
+        rows, names = [], []
+        for name in entries[key]:
+            written = _written(name)
+            rows.append((_link(written, part["title"]), _summarize(name)))
+            names.append((name, written))
         pages[f"reference/python/{key}.md"] = render(
             "python.md",
             title=part["title"],
             text=part["text"],
             summary=table(("name", "description"), rows),
             members="losses" not in key,  # theirs are parts of the computation
-            names=[(name, _written(name)) for name in entries[key]],
+            names=names,
         )
     return pages
 
@@ -46,25 +51,42 @@ def list_public_names() -> tuple[str, ...]:
     They are those of every `__all__`, those of `dml` itself, and the classes and functions that a
     config names by `_target_`.
     """
-    names = [f"{module}.{name}" for name, module in dml.FOR_USERS.items()]
-    for path in sorted(_ROOT.rglob("__init__.py"), key=lambda one: len(one.parts)):
-        package = ".".join(("dml", *path.parent.relative_to(_ROOT).parts))
-        names += [f"{package}.{name}" for name in getattr(get_object(package), "__all__", ())]
-    texts = [path.read_text(encoding="utf-8") for path in CONFIGS.rglob("*.yaml")]
-    names += sorted({one for text in texts for one in re.findall(r"_target_: (dml\.\S+)", text)})
+    names = []
+    for name, module in dml.FOR_USERS.items():
+        names.append(f"{module}.{name}")
+    for package in sorted(_list_packages(), key=_count_parts):
+        for name in getattr(get_object(package), "__all__", ()):
+            names.append(f"{package}.{name}")
+    targets = set()
+    for path in CONFIGS.rglob("*.yaml"):
+        targets |= {*re.findall(r"_target_: (dml\.\S+)", path.read_text(encoding="utf-8"))}
+    names += sorted(targets)
+    names += load_texts("python")["further"]
     seen: dict[int, str] = {}
-    for name in (*names, *load_texts("python")["further"]):
+    for name in names:
         seen.setdefault(id(get_object(name)), name)
     return tuple(seen.values())
 
 
+def _list_packages() -> Iterator[str]:
+    """Yields the dotted names of `dml` and its packages."""
+    for path in _ROOT.rglob("__init__.py"):
+        yield ".".join(path.parent.relative_to(_ROOT.parent).parts)
+
+
+def _count_parts(name: str) -> int:
+    return name.count(".")
+
+
 def _find_part(name: str) -> str:
     """Returns the part with the longest prefix of a name."""
-    lengths = {
-        key: max(len(one) * name.startswith(f"{one}.") for one in part["prefixes"])
-        for key, part in load_texts("python")["pages"].items()
-    }
-    return max(lengths, key=lambda key: lengths[key])
+    longest, chosen = -1, ""
+    for key, part in load_texts("python")["pages"].items():
+        for prefix in part["prefixes"]:
+            length = len(prefix) if name.startswith(f"{prefix}.") else 0
+            if length > longest:
+                longest, chosen = length, key
+    return chosen
 
 
 def _written(name: str) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -52,42 +52,50 @@ def rehearse_all(experiments: Sequence[str], outputs: Path) -> int:
     if writes_summary:
         check_output(SUMMARY, "rehearsal", (), begins_with(PAGE.partition("\n")[0]), hint="")
     console.quiet = True  # a line per experiment is enough
-    papers = [id for id in experiment_ids() if load_experiment(id).source]
-    ids = experiments or papers
+    ids = experiments or [id for id in experiment_ids() if load_experiment(id).source]
     check_ids(ids)  # before the first one trains
-    rows = []
+    rows, status = [], 0
     for id in ids:
         row = rehearse(id, output_folder(outputs))
         rows.append(row)
-        line = f"{id:18s} {row['runs']} runs, {row['seconds']:.0f} s"
-        print_plain("\n    ".join([line, *row["problems"]]), flush=True)
+        print_plain(f"{id:18s} {row['runs']} runs, {row['seconds']:.0f} s", flush=True)
+        for problem in row["problems"]:
+            print_plain(f"    {problem}", flush=True)
+            status = 1
     if writes_summary:
         write_text(SUMMARY, describe_rehearsal(rows))
-    return int(any(row["problems"] for row in rows))
+    return status
 
 
 def describe_rehearsal(rows: Sequence[Mapping[str, Any]]) -> str:
     """Returns the page of a rehearsal of all experiments."""
     titles = ("experiment", "runs of cells", "models", "seconds", "outcome")
     cells = []
+    totals: Counter[str] = Counter()
     for row in rows:
+        totals["failed"] += bool(row["problems"])
+        for name in ("runs", "models", "seconds"):
+            totals[name] += row[name]
         outcome = "; ".join(row["problems"]).replace("|", "/") or "ran to its report"
         runs = f"{row['runs']} of {row['cells']}"
         cells.append((row["id"], runs, str(row["models"]), f"{row['seconds']:.0f}", outcome))
     return PAGE.format(
         table=table(titles, cells),
         count=len(rows),
-        runs=sum(row["runs"] for row in rows),
-        models=sum(row["models"] for row in rows),
-        minutes=sum(row["seconds"] for row in rows) / 60,
-        failed=sum(bool(row["problems"]) for row in rows),
+        runs=totals["runs"],
+        models=totals["models"],
+        minutes=totals["seconds"] / 60,
+        failed=totals["failed"],
     )
 
 
 def check_ids(ids: Sequence[str]) -> None:
     """Raises ConfigError with a line for each experiment that does not exist."""
     known = experiment_ids()
-    problems = [f"experiment: no '{id}'{nearest(id, known)}" for id in ids if id not in known]
+    problems = []
+    for id in ids:
+        if id not in known:
+            problems.append(f"experiment: no '{id}'{nearest(id, known)}")
     if problems:
         raise ConfigError(problems)
 
@@ -103,20 +111,22 @@ def rehearse(id: str, outputs: Path) -> dict[str, Any]:
         RunStopped: the rehearsal was asked to stop; it can be continued.
     """
     cells = list_cells(id, [*STAND_IN, f"outputs={outputs}"])
-    problems, models, summaries = [], 0, []
+    problems, models, runs, seconds = [], 0, 0, 0.0
     for cell in select_cells(cells):
         try:
-            summaries.append(run(check(compose_config(cell.overrides))))
+            summary = run(check(compose_config(cell.overrides)))
         except Exception as error:  # a defect of any kind is a result
             problems.append(f"{cell.command}: {first_line(error)}")
         else:
             models += cell.trainings
-    if script := load_experiment(id).script:
+            runs += 1
+            seconds += summary["wall_seconds"]
+    script = load_experiment(id).script
+    if script:
         problems += _run_script(script, cells)
-    problems += _report_problems(id, cells, outputs, len(summaries))
-    seconds = sum(one["wall_seconds"] for one in summaries)
-    numbers = {"runs": len(summaries), "models": models, "seconds": seconds}
-    return {"id": id, "cells": len(cells), **numbers, "problems": problems}
+    problems += _report_problems(id, cells, outputs, runs)
+    numbers = {"cells": len(cells), "runs": runs, "models": models, "seconds": seconds}
+    return {"id": id, **numbers, "problems": problems}
 
 
 def select_cells(cells: Sequence[Cell]) -> list[Cell]:
@@ -130,13 +140,16 @@ def select_cells(cells: Sequence[Cell]) -> list[Cell]:
 
 def _run_script(script: str, cells: Sequence[Cell]) -> Iterator[str]:
     """Runs the script of an experiment, on its first run if it needs one; yields what fails."""
-    folder = str(cells[0].folder) if cells else ""
+    folder = ""
+    if cells:
+        folder = str(cells[0].folder)
     words = [word.replace("<run folder>", folder) for word in shlex.split(script)]
-    command = [sys.executable, *words[1:]]
-    paths = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
-    done = subprocess.run(command, env=paths, capture_output=True, text=True, check=False)
+    program = Path(__file__).resolve().parents[2] / words[1]
+    command = [sys.executable, str(program), *words[2:]]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        yield f"{shlex.join(words)}: {(done.stderr.strip().splitlines() or ['failed'])[-1]}"
+        _, _, reason = done.stderr.strip().rpartition("\n")
+        yield f"{shlex.join(words)}: {reason or 'failed'}"
 
 
 def _report_problems(id: str, cells: Sequence[Cell], outputs: Path, runs: int) -> Iterator[str]:

@@ -29,9 +29,9 @@ def numbers(key: Any, shape: tuple[int, ...]) -> np.ndarray:
     if len(shape) == 2 and shape[0] > shape[1]:  # mean fields are columns in the authors' code
         return numbers(key, shape[::-1]).T
     rng, fan_in = np.random.default_rng(crc32(str(key).encode())), np.prod(shape[1:])
-    return (
-        rng.normal(size=shape) * (2 / fan_in) ** 0.5 if shape[1:] else rng.uniform(0.5, 1.5, shape)
-    )
+    if len(shape) < 2:
+        return rng.uniform(0.5, 1.5, shape)
+    return rng.normal(size=shape) * (2 / fan_in) ** 0.5
 
 
 def fill_network(network: Any, renamed: Callable[[str], str]) -> Any:

@@ -15,11 +15,12 @@ from dml.config.schema import Config
 from dml.data.protocol_splits import CLASS_FOLDS
 from dml.data.transforms import ToInput, eval_transform, train_transform
 from dml.losses.distances import clip_to_ball
-from dml.methods.chance_constrained.k_center import gather_points, pick_k_centers
+from dml.methods.chance_constrained.k_center import pick_k_centers
 from dml.models.backbones import TimmBackbone
 from dml.models.bn_inception import BNInception
 from dml.models.embedder import Embedder
 from dml.retrieval import retrieval_metrics
+from dml.retrieval.coverage import gather_points
 from dml.runs.build import Builder
 from scripts.fidelity.exchange import LAMBDA, Arrays, evaluate, fill_network, names, record
 from scripts.fidelity.inputs import CLASSES, DIM
@@ -50,7 +51,7 @@ def compute_ours(comparison: dict[str, Any], inputs: Arrays) -> Arrays:
     outputs: Arrays = {}
     for row, losses in comparison.get("losses", {}).items():
         for name, (words, _) in losses.items():
-            with mock.patch("dml.methods.comparisons.draw_lambdas", _constant_lambda):
+            with mock.patch("dml.methods.mixing_baselines.draw_lambdas", _constant_lambda):
                 outputs |= evaluate(f"{row}/{name}", OnBatch(words), inputs)
     if "splits" in comparison:
         outputs |= _folds_and_metrics(inputs, comparison["splits"])

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -46,16 +46,10 @@ def compare_all(repositories: Path | None) -> int:
             outputs = compare(comparison, root.resolve(), folder.resolve())
         else:
             _explain(comparison, root, folder)
-        for row, (compared, allowed) in comparison["rows"].items():
-            difference = 0.0
-            shown = "not run"
-            if outputs is not None:
-                difference = largest_difference(row, *outputs)
-                shown = f"{difference:.1g}"
-            fits &= difference <= allowed
-            name = f"{comparison['name']} {comparison['revision'][:7]}"
-            rows.append((name, compared, shown, f"{allowed:.1g}"))
-            print(*rows[-1], sep=" | ")
+        for row, row_fits in _make_rows(comparison, outputs):
+            fits &= row_fits
+            rows.append(row)
+            print(*row, sep=" | ")
     if repositories and not ran:
         print_plain(f"error: {root} has no clone of these repositories; the page stays as it is")
         return 1
@@ -65,6 +59,24 @@ def compare_all(repositories: Path | None) -> int:
         text = PAGE.read_text(encoding="utf-8")
         PAGE.write_text(replace_section(text, "comparisons", heading + table(HEAD, rows)))
     return 0 if fits else 1
+
+
+def _make_rows(
+    comparison: Mapping[str, Any], outputs: tuple[Arrays, Arrays] | None
+) -> Iterator[tuple[tuple[str, ...], bool]]:
+    """Yields each row of a comparison, and whether its difference is allowed.
+
+    Args:
+        comparison: an entry of comparisons.yaml.
+        outputs: ours and theirs; None where it was not run.
+    """
+    name = f"{comparison['name']} {comparison['revision'][:7]}"
+    for row, (compared, allowed) in comparison["rows"].items():
+        difference, shown = 0.0, "not run"
+        if outputs is not None:
+            difference = largest_difference(row, *outputs)
+            shown = f"{difference:.1g}"
+        yield (name, compared, shown, f"{allowed:.1g}"), difference <= allowed
 
 
 def _is_complete(comparison: Mapping[str, Any], root: Path, folder: Path) -> bool:

@@ -26,21 +26,27 @@ class Kind:
 MISSING = ("", "missing", "ünï 文.npz", "\udce4", "a\nb")
 UNREADABLE = ("empty", "binary", "pipe", "/dev/zero", "folder/mine.txt")
 PLACES = (
-    *("folder", ".", "..", "a/../b", "~", "-", "run", "run/", "photos.npz/x"),
-    *("\x1b]0;t\x07", "x" * 300),
+    "folder",
+    ".",
+    "..",
+    "a/../b",
+    "~",
+    "-",
+    "run",
+    "run/",
+    "photos.npz/x",
+    "\x1b]0;t\x07",
+    "x" * 300,
 )
+FILES = ("emb.npz", "photos/0.png", "list.csv", "../outside.txt")
 NO_NUMBERS = ("nan", "inf", "-inf", "1e400", "abc")
 NUMBERS = ("0", str(2**63), "1e-400", "\u0661", "0x10", "1_0", "true")
 TEXTS = ("nope", "\x1b[31m", "\u202e", "{", "[", "${x}", "'", "a=b=c", "=1", "é" * 9, "??")
 
 KINDS = {
-    "input": Kind(wrong=(*MISSING, *UNREADABLE), odd=(*PLACES, "emb.npz", "list.csv")),
+    "input": Kind(wrong=MISSING + UNREADABLE, odd=(*PLACES, "emb.npz", "list.csv")),
     "output": Kind(
-        wrong=("",),
-        odd=(
-            *(*MISSING[1:], *UNREADABLE, *PLACES, "out/", "/proc/x"),
-            *("emb.npz", "photos/0.png", "list.csv", "../outside.txt"),
-        ),
+        wrong=("",), odd=MISSING[1:] + UNREADABLE + PLACES + ("out/", "/proc/x") + FILES
     ),
     "count": Kind(wrong=(*NO_NUMBERS, "", "1.5", "-1", "0"), odd=NUMBERS[1:]),
     "whole": Kind(wrong=(*NO_NUMBERS, "", "1.5"), odd=("-1", str(2**64))),
@@ -177,34 +183,34 @@ COMMANDS = {
         "scripts.rehearse:main", "mft_table2 nope:choice --outputs=out:output", fails=True
     ),
     "study": Command(
-        "scripts.study:main",
+        "studies.run:main",
         "reality_check:choice missing:input --outputs=out:output --pages=pages:output",
         "--arms=:choice",
         fails=True,
     ),
     "check_loss": Command(
-        "scripts.check_loss:main",
+        "studies.check_loss:main",
         "emb.npz:input loss=nope:text --outputs=out:output",
         "--name=:text --quick",
         fails=True,
     ),
     "check_fidelity": Command("scripts.check_fidelity:main", "missing:input", fails=True),
     "show_field": Command(
-        "scripts.studies.show_field:main",
+        "studies.show_field:main",
         "--out=field.png:output",
         "--alpha=:number --delta=:number --seed=:whole",
         share=3,
     ),
     "show_proxies": Command(
-        "scripts.studies.show_proxies:main",
+        "studies.show_proxies:main",
         "digits:choice --stages=1:few --classes=3:count --out=out:output",
         "--root=:output embedder.size=:count data.batch_size=:count --samples",
         needs_all=True,
     ),
     "draw_emoji": Command(
-        "scripts.draw_emoji:main", "run:input --out=emoji.png:output", fails=True
+        "studies.draw_emoji:main", "run:input --out=emoji.png:output", fails=True
     ),
-    "draw_concepts": Command("scripts.draw_concepts:main", "folds:choice --out=out:output"),
+    "draw_concepts": Command("studies.draw_concepts:main", "folds:choice --out=out:output"),
     "make_docs": Command("scripts.make_docs:main", "--check"),
     "benchmark": Command("scripts.benchmark:main", "losses:choice --nope=:text", fails=True),
     "benchmark losses": Command(

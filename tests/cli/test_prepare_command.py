@@ -1,7 +1,7 @@
 import pytest
 
 from dml.cli.prepare_command import PUBLISHED
-from dml.data.sources import SOURCES
+from dml.data.preparation.sources import SOURCES
 from tests.commands import prepare
 from tests.data.trees import class_folders, truncate
 

@@ -4,15 +4,22 @@ import pytest
 from omegaconf import OmegaConf
 
 from dml.config.check import check
-from dml.config.identity import ADDED, digest, flatten, identity
+from dml.config.identity import ADDED, digest, flatten, identity, protocol_id
 
 
 def test_the_digest_depends_on_what_decides_the_result_and_on_nothing_else(changed):
     here = digest(changed())
     elsewhere = "device=cuda max_minutes=5 data.workers=8 data.root=/x tracking.name=wandb name=a"
     assert digest(changed(*elsewhere.split())) == here
-    for word in ("seed=1", "optim.lr=2e-3", "data.batch_size=64", "loss.alpha=0.02"):
+    decisive = "seed=1 optim.lr=2e-3 data.batch_size=64 loss.alpha=0.02 data.label_noise=0.1"
+    for word in decisive.split():
         assert digest(changed(word)) != here
+
+
+def test_every_share_of_label_noise_is_a_protocol_of_its_own(composed):
+    noisy = [composed(f"data.label_noise={share}") for share in (0.0, 0.1, 0.2)]
+    assert len(set(map(protocol_id, noisy))) == 3
+    assert protocol_id(noisy[0]) == composed().protocol.result_id
 
 
 def test_ones_own_images_are_told_apart_by_their_place(composed):

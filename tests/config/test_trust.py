@@ -33,7 +33,7 @@ def test_what_the_shipped_configs_name_is_allowed():
         ),
         *("torchvision.transforms.v2.RandomRotation", "pytorch_metric_learning.losses.VICRegLoss"),
         *("pytorch_metric_learning.miners.PairMarginMiner", "torch.optim.sgd.SGD"),
-        *("pytorch_metric_learning.distances.LpDistance", "dml.data.cub.read_cub"),
+        *("pytorch_metric_learning.distances.LpDistance", "dml.data.readers.cub.read_cub"),
         *("pytorch_metric_learning.reducers.MeanReducer", "dml.tracking.Tracker"),
         *("pytorch_metric_learning.regularizers.LpRegularizer",),
         *("pytorch_metric_learning.samplers.MPerClassSampler",),
@@ -60,7 +60,14 @@ def test_classes_of_open_packages_are_allowed(target):
             "pytorch_metric_learning.utils.inference.InferenceModel",
         ),
         *("torch.optimal.X", "dml.lossesx.X", "dml.losses", "torch.optim.lr_scheduler.weakref.ref"),
-        *("dml.data.unpack.unpack", "builtins.eval", "os.system", "eval", "dml.losses:C1Loss", ""),
+        *(
+            "dml.data.preparation.unpack.unpack",
+            "builtins.eval",
+            "os.system",
+            "eval",
+            "dml.losses:C1Loss",
+            "",
+        ),
     ],
 )
 def test_what_is_no_class_of_its_own_module_is_not(target):

@@ -9,7 +9,7 @@ from PIL import Image
 
 from dml.core.class_labels import check_class_labels, check_names, number_classes
 from dml.core.errors import UserError
-from dml.data.folder import read_folder
+from dml.data.readers.folder import read_folder
 from dml.retrieval import mean_average_precision, retrieval_metrics
 
 ODD = 2**53 + 1  # as float64, it is 2**53

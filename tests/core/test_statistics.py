@@ -1,6 +1,8 @@
 import math
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy.stats import ttest_ind
 
 from dml.core.statistics import (
@@ -27,10 +29,15 @@ def test_standard_deviation_behind_an_interval():
     assert std_of_half_width(t_half_width(0.7, 10), 10) == pytest.approx(0.7)
 
 
-def test_welch_equals_scipy():
-    a, b = (1.0, 2.0, 3.0), (4.0, 6.0, 8.0)
+VALUES = st.lists(st.floats(0, 100, width=32), min_size=2, max_size=12, unique=True)
+
+
+@given(VALUES, VALUES)
+@settings(max_examples=40, deadline=None)
+def test_welch_equals_scipy(a, b):
     expected = ttest_ind(a, b, equal_var=False).pvalue
-    assert welch(Estimate(a).moments, Estimate(b).moments) == pytest.approx(expected)
+    found = welch(Estimate(tuple(a)).moments, Estimate(tuple(b)).moments)
+    assert found == pytest.approx(expected, rel=1e-6, abs=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ from dml.core.errors import UserError
 from dml.data import cache as cache_module
 from dml.data.cache import PixelCache, open_image_source
 from dml.data.decode import load_image
-from dml.data.folder import read_folder
-from dml.data.image_check import exclude_undecodable
 from dml.data.image_index import ImageIndex, hash_listing
 from dml.data.loaders import LoaderOptions, eval_batches, train_batches
+from dml.data.preparation.image_check import exclude_undecodable
+from dml.data.readers.folder import read_folder
 from dml.data.samplers import RandomBatches
 from dml.data.transforms import eval_transform, train_transform
 from tests.data.trees import class_folders, save
@@ -136,6 +136,22 @@ def test_a_thin_image_that_becomes_smaller_is_cached_at_the_side(tmp_path: Path)
     test = eval_transform(56, resize=64)
     difference = test(source[0]).int() - test(load_image(photos.images[0])).int()
     assert difference.abs().max() <= 1
+
+
+def test_a_cache_is_of_one_orientation(tmp_path: Path):
+    turned = Image.Exif()
+    turned[0x0112] = 6  # by 90 degrees
+    for number in range(4):
+        path = tmp_path / "images" / str(number % 2) / f"{number}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (8, 4)).save(path, exif=turned)
+    index = read_folder(tmp_path / "images")
+    for applied in (False, True, False):
+        oriented = replace(index, apply_orientation=applied)
+        expected = load_image(oriented.images[0], applied)
+        source = open_image_source(oriented, "full", tmp_path)
+        assert torch.equal(source[0], expected)
+        assert tuple(expected.shape[1:]) == ((8, 4) if applied else (4, 8))
 
 
 def transparent_images(root: Path) -> ImageIndex:

@@ -3,10 +3,10 @@ from pathlib import Path
 
 import numpy as np
 
-from dml.data.digits import read_digits
-from dml.data.folder import read_folder
 from dml.data.image_index import ImageIndex
-from dml.data.sources import SOURCES
+from dml.data.preparation.sources import SOURCES
+from dml.data.readers.digits import read_digits
+from dml.data.readers.folder import read_folder
 from tests.data.trees import TREES, class_folders, save
 
 

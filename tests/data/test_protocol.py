@@ -1,4 +1,4 @@
-from itertools import product
+from itertools import combinations, product
 
 import numpy as np
 import pytest
@@ -95,12 +95,20 @@ def test_label_noise_changes_training_labels_only():
         assert np.array_equal(one.test.query.labels, other.test.query.labels)
 
 
+def test_every_model_has_label_noise_of_its_own():
+    jobs = protocol.create_jobs("mlrc", 3, index_of(40, per_class=10), label_noise=0.2, seed=1)
+    assert len({job.noise.seed for job in jobs}) == 3 * 4
+    for first, second in combinations(jobs, 2):
+        if first.fold == second.fold:
+            assert not np.array_equal(first.train.labels, second.train.labels)
+
+
 def group(name):
     return sorted(path.stem for path in (CONFIGS / name).glob("*.yaml"))
 
 
 CLASSES = {  # that custom choices leave to the user
-    "data=custom": "data.reader._target_=dml.data.digits.read_digits",
+    "data=custom": "data.reader._target_=dml.data.readers.digits.read_digits",
     "backbone=custom": "backbone._target_=dml.models.small_cnn.SmallCNN",
     "backbone=timm": "backbone.model=resnet18",
 }

@@ -51,6 +51,8 @@ def test_halving_counts_classes_and_not_what_was_published():
     published = index([0, 1, 1, 2, 3], ["train"] * 4 + ["test"])
     assert split_in_halves(published).roles.tolist() == ["train"] * 3 + ["test"] * 2
     assert published.roles.tolist() == ["train"] * 4 + ["test"]
+    odd = split_in_halves(index([0, 1, 2, 3, 4], ["train"] * 5))  # the test half has one more
+    assert odd.roles.tolist() == ["train"] * 2 + ["test"] * 3
 
 
 def test_query_and_gallery_and_the_split_of_a_user_are_kept():

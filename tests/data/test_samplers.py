@@ -9,6 +9,7 @@ from dml.data.samplers import (
     RandomBatches,
     augmentation_seeds,
     build_schedule,
+    class_pool,
 )
 
 SAMPLERS = ("random", "class_stream", "balanced")
@@ -101,3 +102,13 @@ def test_draws_differ_between_seeds_steps_and_items_and_repeat_when_asked_again(
     assert len(set(values)) == len(values)
     assert all(0 <= value < 2**63 for value in values)
     assert augmentation_seeds(1, 2, 3) == augmentation_seeds(1, 2, 3)
+
+
+def test_pools_of_all_classes_differ_between_seeds_and_numbers():
+    pools = [class_pool(LABELS, 4, seed, number) for seed in (0, 1) for number in range(5)]
+    for pool in pools:
+        assert [int(LABELS[row]) for row, _ in pool] == np.repeat(np.arange(10), 4).tolist()
+    rows = {tuple(row for row, _ in pool) for pool in pools}
+    seeds = {seed for pool in pools for _, seed in pool}
+    assert (len(rows), len(seeds)) == (10, 10 * 40)
+    assert class_pool(LABELS, 4, 1, 2) == pools[7]

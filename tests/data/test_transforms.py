@@ -59,6 +59,28 @@ def test_affine_moves_and_zooms_within_its_limits():
     assert offsets.mean(dim=0).abs().max() < 0.5
 
 
+def test_shifts_reach_every_offset_and_no_other():
+    dot = torch.zeros(3, 11, 11, dtype=torch.uint8)
+    dot[:, 5, 5] = 255
+    transform = train_transform("random_crop", None, padding=2, flip=False)
+    torch.manual_seed(0)
+    places = [tuple(torch.nonzero(transform(dot)[0])[0].tolist()) for _ in range(400)]
+    assert {*places} == {(row, column) for row in range(3, 8) for column in range(3, 8)}
+
+
+def test_half_of_all_images_are_mirrored_from_left_to_right():
+    image = torch.arange(12, dtype=torch.uint8).reshape(1, 3, 4).expand(3, 3, 4)
+    transform = train_transform("none", None)
+    torch.manual_seed(0)
+    mirrored = 0
+    for _ in range(400):
+        changed = transform(image)
+        is_mirrored = torch.equal(changed, image.flip(2))
+        assert is_mirrored or torch.equal(changed, image)
+        mirrored += is_mirrored
+    assert 160 < mirrored < 240
+
+
 def test_input_of_bn_inception_is_bgr_minus_mean():
     images = torch.tensor([10, 20, 30], dtype=torch.uint8).view(1, 3, 1, 1)
     to_input = ToInput((104, 117, 128), (1, 1, 1), channel_order="bgr", scale=255)
@@ -72,11 +94,17 @@ def test_input_of_the_others_is_rgb_by_mean_and_deviation():
     torch.testing.assert_close(ToInput(mean, std)(IMAGE[None]), reference(IMAGE[None]))
 
 
+@pytest.mark.parametrize("size", [(300, 402), (402, 300), (301, 407), (407, 301)])
+def test_the_central_crop_is_within_one_level_of_pillow(size):
+    image = torch.randint(0, 256, (3, *size), dtype=torch.uint8, generator=torch.Generator())
+    photo = Image.fromarray(image.permute(1, 2, 0).numpy())
+    old = v1.Compose([v1.Resize(256), v1.CenterCrop(224), v1.PILToTensor()])
+    ours = eval_transform(224, resize=256)(image)
+    assert (ours.int() - old(photo).int()).abs().max() <= 1
+
+
 def test_pixels_are_within_one_level_of_pillow():
     photo = Image.fromarray(IMAGE.permute(1, 2, 0).numpy())
-    old = v1.Compose([v1.Resize(256), v1.CenterCrop(224), v1.PILToTensor()])
-    ours = eval_transform(224, resize=256)(IMAGE)
-    assert (ours.int() - old(photo).int()).abs().max() <= 1
     crop = train_transform("random_resized_crop", 224, flip=False)
     old_crop = v1.Compose([v1.RandomResizedCrop(224), v1.PILToTensor()])
     for seed in range(10):

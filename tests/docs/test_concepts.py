@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.scripts.loading import load_script
+from studies.concepts.pictures import PICTURES as DRAWN
 
 CONCEPTS = Path(__file__).resolve().parents[2] / "docs" / "concepts"
 PAGES = sorted(CONCEPTS.glob("*.md"))
@@ -30,7 +30,7 @@ def test_the_worked_example_is_what_the_metrics_compute(capsys):
 
 def test_every_concept_has_one_picture():
     assert [page.stem for page in PAGES] == [picture.stem for picture in PICTURES]
-    assert set(load_script("draw_concepts").PICTURES) == {page.stem for page in PAGES}
+    assert set(DRAWN) == {page.stem for page in PAGES}
     for page in PAGES:
         pictures = re.findall(r"!\[.+?\]\((.*?)\)", page.read_text(encoding="utf-8"))
         assert pictures == [f"{page.stem}.png"]

@@ -15,7 +15,8 @@ from dml import retrieval
 
 ROOT = Path(__file__).resolve().parents[2]
 NESTED = re.compile(r"^ +(Args|Attributes|Returns|Yields|Raises|Shapes|Example):", re.M)
-FILES = [*sorted((ROOT / "dml").rglob("*.py")), *sorted((ROOT / "scripts").rglob("*.py"))]
+FOLDERS = ("dml", "scripts", "studies")
+FILES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
 
 
 def docstrings(path):

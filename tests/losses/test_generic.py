@@ -85,6 +85,10 @@ def test_form_takes_the_hyperparameters_of_the_clean_loss(loss, form):
     assert generic.find_generic_form(loss) == form
 
 
+def only(**named):
+    return reducers.MultipleReducers(named)
+
+
 @pytest.mark.parametrize(
     ("loss", "message"),
     [
@@ -92,6 +96,10 @@ def test_form_takes_the_hyperparameters_of_the_clean_loss(loss, form):
         (dml.losses.MeanFieldContrastiveLoss(6, 5), "MeanFieldContrastiveLoss is not additive"),
         (pml.ContrastiveLoss(distance=distances.CosineSimilarity()), "CosineSimilarity"),
         (pml.ContrastiveLoss(reducer=reducers.MeanReducer()), "MeanReducer"),
+        # the other term takes the default reducer, which is not the loss's own
+        (pml.ContrastiveLoss(reducer=only(pos_loss=reducers.AvgNonZeroReducer())), "MeanReducer"),
+        (pml.ContrastiveLoss(reducer=only(neg_loss=reducers.SumReducer())), "Reducer has no"),
+        (pml.ContrastiveLoss(reducer=reducers.DoNothingReducer()), "DoNothingReducer"),
         (pml.MultiSimilarityLoss(distance=distances.LpDistance()), "LpDistance"),
     ],
 )
@@ -140,6 +148,23 @@ def test_equal_forms_are_the_losses_of_pml(loss, y, dtype):
 )
 def test_losses_with_other_options_have_no_equal_form(loss):
     assert generic.find_equal_form(loss) is None
+
+
+@pytest.mark.parametrize("y", [BALANCED, UNBALANCED])
+def test_a_default_reducer_for_a_term_is_the_form(y):
+    """A term without a reducer takes the default one; a regularizer is reduced already."""
+    average = reducers.AvgNonZeroReducer
+    reducer = reducers.MultipleReducers({"pos_loss": average()}, default_reducer=average())
+    loss = pml.ContrastiveLoss(0.1, 1.2, reducer=reducer)
+    x = batch(y)
+    value = generic.compute_equal_loss(generic.find_equal_form(loss), loss, x, y)
+    torch.testing.assert_close(value, loss(x, y))
+    regularized = pml.ContrastiveLoss(
+        reducer=only(pos_loss=average(), neg_loss=average()), embedding_regularizer=LpRegularizer()
+    )
+    assert generic.find_generic_form(regularized) == generic.find_generic_form(
+        pml.ContrastiveLoss()
+    )
 
 
 def test_a_loss_without_normalization_has_no_equal_form():

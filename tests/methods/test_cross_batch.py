@@ -82,6 +82,21 @@ def test_an_embedding_is_not_compared_with_itself(make, scale):
     torch.testing.assert_close(value, expected)
 
 
+def test_pairs_with_their_copies_count_where_it_is_asked_for():
+    """As in the code of the authors of ccp: an embedding's copy is one of its positives."""
+    torch.manual_seed(0)
+    embedder, labels = TinyEmbedder(), torch.arange(12) % 4
+    values = []
+    for excluded in (True, False):
+        options = {"memory_batches": 1, "start_after": 0, "exclude_self_pairs": excluded}
+        method = CrossBatchMemory(pml.MultiSimilarityLoss(), None, 3, **options).train()
+        values.append(method(embedder, images_of(labels), labels)[0])
+    x = embedder(images_of(labels))
+    copies = method.loss(x, labels, ref_emb=x.detach().clone(), ref_labels=labels.clone())
+    torch.testing.assert_close(values[1], method.loss(x, labels) + copies)
+    assert values[1] > values[0]
+
+
 def test_gradients_reach_the_batch_alone():
     torch.manual_seed(0)
     embedder = TinyEmbedder()

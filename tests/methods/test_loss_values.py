@@ -11,10 +11,10 @@ from torch.nn.functional import normalize
 
 from dml.core.errors import ConfigError, UserError
 from dml.methods.chance_constrained import ChanceConstrained
-from dml.methods.comparisons import IMix
 from dml.methods.cross_batch import CrossBatchMemory
 from dml.methods.loss_values import read_loss
 from dml.methods.metrix.metrix import Metrix
+from dml.methods.mixing_baselines import IMix
 from dml.methods.plain import Plain
 from dml.models.embedder import Embedder
 from dml.models.small_cnn import SmallCNN

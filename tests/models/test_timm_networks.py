@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 import timm
 import torch
+from timm.layers.pool1d import global_pool_nlc
 
 from dml.core.errors import ConfigError, UserError
 from dml.core.timm_records import find_record
@@ -57,6 +58,17 @@ def test_a_state_dict_of_timm_gives_the_features_of_timm(model, tmp_path):
     assert expected.std() > 0
     scale = max(1.0, expected.abs().max().item())
     torch.testing.assert_close(found / scale, expected / scale, rtol=0, atol=1e-6)
+
+
+def test_patches_are_averaged_without_class_and_register_tokens():
+    backbone = TimmBackbone("vit_little_patch16_reg4_gap_256", weights="none", input_size=64)
+    embedder = Embedder(backbone, None, head="none", token_pooling="mean", normalize="none").eval()
+    images = torch.rand(2, 3, 64, 64)
+    with torch.no_grad():
+        tokens = backbone.network.forward_features(images)
+        assert tokens.shape[1] == 4 * 4 + 4  # patches and registers
+        expected = global_pool_nlc(tokens, pool_type="avg", num_prefix_tokens=4)
+        torch.testing.assert_close(embedder(images), expected)
 
 
 @pytest.mark.parametrize("model", REFUSED)

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from dml.data.cache import open_image_source
-from dml.data.digits import read_digits
-from dml.data.folder import read_folder
 from dml.data.image_index import ImageIndex, Subset
 from dml.data.loaders import Batches, LoaderOptions, eval_batches, train_batches
 from dml.data.protocol import Split
+from dml.data.readers.digits import read_digits
+from dml.data.readers.folder import read_folder
 from dml.data.samplers import RandomBatches
 from dml.data.transforms import ToInput, eval_transform, train_transform
 from dml.models.embedder import Embedder

@@ -112,7 +112,7 @@ def test_cells_below_another_folder():
 def test_an_experiment_of_a_script_is_not_trained(command_line):
     status, _, err = command_line("experiment=pfml_figure2")
     assert status == 2
-    assert "python -m scripts.studies.show_field" in err
+    assert "python studies/show_field.py" in err
 
 
 def test_an_unknown_experiment():

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from dml.retrieval import plain_search, scaled_gallery
+from dml.retrieval.exact import plain_search, scaled_gallery
 
 
 @pytest.fixture

@@ -9,7 +9,8 @@ import torch
 from sklearn.metrics import average_precision_score
 from torch.profiler import ProfilerActivity, profile
 
-from dml.retrieval import full_ranking, mean_average_precision, retrieval_metrics
+from dml.retrieval import mean_average_precision, retrieval_metrics
+from dml.retrieval.exact import full_ranking
 from tests.retrieval.reference import CASES, ranking
 
 

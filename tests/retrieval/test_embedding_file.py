@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from dml.core.errors import UserError
-from dml.retrieval.embedding_file import open_embeddings
+from dml.retrieval import embedding_file
+from dml.retrieval.embedding_file import ImageEmbeddings, open_embeddings, write_embeddings
 
 POINTS = np.eye(3, dtype=np.float32)
 
@@ -65,3 +66,27 @@ def test_made_by_of_other_types(tmp_path):
     for text in (json.dumps(made_by), json.dumps(made_by).encode(), [json.dumps(made_by)]):
         assert stored(tmp_path, made_by=np.array(text)).made_by == made_by
     assert stored(tmp_path, made_by=np.arange(4.0)).made_by == {}
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("suffix", [".npz", ".parquet"])
+def test_what_is_written_is_read(tmp_path, monkeypatch, suffix, dtype):
+    if suffix == ".parquet":
+        pytest.importorskip("pyarrow")
+    monkeypatch.setattr(embedding_file, "ROWS", 4)  # several groups of rows
+    rng = np.random.default_rng(0)
+    made = ImageEmbeddings(
+        embeddings=rng.normal(size=(10, 3)).astype(dtype),
+        paths=np.array([f"{row}.png" for row in range(10)]),
+        labels=np.array([f"class {row % 4}" for row in range(10)]),
+        made_by={"network": "timm:resnet18", "views": 2},
+        views=rng.normal(size=(10, 2, 3)).astype(dtype),
+        splits=np.array(["train", "test"] * 5),
+    )
+    write_embeddings(tmp_path / f"x{suffix}", made)
+    read = open_embeddings(tmp_path / f"x{suffix}")
+    assert read.made_by == made.made_by
+    for name in ("embeddings", "paths", "labels", "views", "splits"):
+        found, written = getattr(read, name), getattr(made, name)
+        assert found.dtype.kind == written.dtype.kind
+        assert np.array_equal(found, written)

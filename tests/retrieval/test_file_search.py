@@ -31,6 +31,31 @@ def indexed(tmp_path):
     return path, tmp_path / "x.npz.faiss"
 
 
+@pytest.mark.parametrize("index", [False, True])
+@pytest.mark.parametrize("scale", [0.01, 1.0, 100.0])
+def test_rows_distances_and_duplicates_are_those_of_a_full_sort(tmp_path, scale, index):
+    points = scale * np.random.default_rng(0).standard_normal((90, 5))
+    points[40] = points[3] * (1 + 5e-4)  # a duplicate, of embeddings of any length
+    points[41] = points[3] * (1 + 5e-3)
+    np.savez(tmp_path / "x.npz", embeddings=points)
+    _, table = file_search.search_file(tmp_path / "x.npz", [3, 70], 6, None, index)
+    for query, found in table.groupby("query"):
+        apart = np.linalg.norm(points - points[int(query)], axis=1)
+        order = [row for row in np.argsort(apart, kind="stable") if row != int(query)][:6]
+        assert found["row"].tolist() == order
+        assert found["rank"].tolist() == [1, 2, 3, 4, 5, 6]
+        assert found["distance"].to_numpy() == pytest.approx(apart[order], rel=1e-9)
+        assert found["duplicate"].tolist() == [query == "3" and row == 40 for row in order]
+
+
+def test_embeddings_of_double_precision_that_float32_would_not_tell_apart(tmp_path):
+    points = 1 + 1e-9 * np.random.default_rng(0).standard_normal((50, 4))
+    np.savez(tmp_path / "x.npz", embeddings=points)
+    _, table = file_search.search_file(tmp_path / "x.npz", [7], 49, None)
+    order = np.argsort(np.linalg.norm(points - points[7], axis=1))[1:]
+    assert table["row"].tolist() == order.tolist()
+
+
 def test_an_index_is_used_again_for_the_same_content(indexed, monkeypatch, capsys):
     path, saved = indexed
     before = saved.read_bytes()

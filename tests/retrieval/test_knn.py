@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from dml.retrieval import exact_search, nearest_neighbors, retrieval_metrics
-from dml.retrieval.plain_search import PlainSearch
+from dml.retrieval import nearest_neighbors, retrieval_metrics
+from dml.retrieval.exact import cpu_search, search
+from dml.retrieval.exact.plain_search import PlainSearch
 from tests.retrieval import reference
 
 ENGINES = ["cpu", "plain", "faiss"]
@@ -14,7 +15,7 @@ ENGINES = ["cpu", "plain", "faiss"]
 def backend(request, monkeypatch):
     """The name of the backend; "plain" is the engine for GPUs, run on the CPU."""
     if request.param == "plain":
-        monkeypatch.setattr(exact_search, "CpuSearch", PlainSearch)
+        monkeypatch.setattr(search, "CpuSearch", PlainSearch)
     if request.param == "faiss":
         pytest.importorskip("faiss")
     return "faiss" if request.param == "faiss" else "torch"
@@ -47,6 +48,17 @@ def test_many_tiles_give_the_float64_ranking(case, generator):
     query, gallery = everything[:70], everything[70:]
     found = nearest_neighbors(query, gallery, k=9)
     assert torch.equal(found.indices, reference.ranking(query, gallery)[1][:, :9])
+
+
+@pytest.mark.usefixtures("small_tiles")
+@pytest.mark.parametrize("split", [False, True])
+def test_neighbors_below_a_threshold_that_was_too_high_are_found(split, generator, monkeypatch):
+    """Thresholds are sampled with a wide margin; here they have none, and many are too high."""
+    monkeypatch.setattr(cpu_search, "DEVIATIONS", -1.0)
+    query = torch.randn(400, 8, generator=generator)
+    gallery = torch.randn(500, 8, generator=generator) if split else None
+    found = nearest_neighbors(query, gallery, k=60)
+    assert torch.equal(found.indices, reference.ranking(query, gallery)[1][:, :60])
 
 
 def test_own_item_is_left_out_by_index_not_by_place():

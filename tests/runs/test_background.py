@@ -11,8 +11,8 @@ from PIL import Image, ImageDraw
 
 import dml
 from dml.core.errors import UserError
-from dml.data.image_check import count_transparent
 from dml.data.image_index import ImageIndex
+from dml.data.preparation.image_check import count_transparent
 from dml.runs.figures import run_figures
 from dml.runs.folder.run_folder import load_config
 

@@ -2,10 +2,17 @@ import sys
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
 from dml.config.identity import digest
 from dml.core.errors import ConfigError, UserError
+from dml.data.image_index import ImageIndex
+from dml.data.loaders import LoaderOptions
+from dml.data.protocol import Split
+from dml.data.transforms import ToInput
 from dml.retrieval import embeddings
+from dml.runs.embeddings import Evaluator
 
 
 @pytest.mark.parametrize(
@@ -36,6 +43,18 @@ def test_types_of_other_software(evaluated, tmp_path):
         types = {"embeddings": floats, "labels": integers}
         np.savez(tmp_path / "x.npz", **{k: v.astype(types[k]) for k, v in arrays.items()})
         assert evaluated(f"embeddings={tmp_path}/x.npz")["metrics"]["map_at_r"] == 1
+
+
+def test_classes_have_one_number_in_queries_and_gallery():
+    labels = np.array([0, 1, 2, 2, 3, 3])
+    roles = np.array(["gallery"] * 2 + ["query", "gallery"] * 2)
+    pixels = np.zeros((6, 2, 2, 3), np.uint8)
+    index = ImageIndex("x", pixels, labels, roles)
+    split = Split(index.subset("query"), index.subset("gallery"))
+    options = LoaderOptions(ToInput((0,) * 3, (1,) * 3), torch.device("cpu"))
+    made = Evaluator(split, nn.Identity(), options, batch_size=4).embed(nn.Flatten())
+    assert made.query_labels.tolist() == [2, 3]
+    assert made.gallery_labels.tolist() == [0, 1, 2, 3]
 
 
 @pytest.fixture

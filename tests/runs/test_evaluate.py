@@ -1,9 +1,11 @@
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from dml.core.errors import UserError
+from dml.data.readers import digits
 from dml.runs.build import Builder
 from tests.commands import evaluate
 
@@ -23,6 +25,23 @@ def test_the_scores_of_a_run_are_reproduced(run_tiny, evaluated, precision, dtyp
     trained = summary["jobs"][0]["metrics"]
     assert trained["map_at_r"] < result["metrics"].pop("mean_average_precision") < 1
     assert result["metrics"] == pytest.approx(trained, abs=1e-12)
+
+
+def test_the_classes_of_the_protocol_are_scored_and_not_the_published_ones(
+    run_tiny, evaluated, monkeypatch
+):
+    """The published split has six classes for training, MLRC takes five; scores at its own K."""
+    published = replace(digits.read_digits(), recall_at=(1, 10))
+    roles = np.where(published.labels < 6, "train", "test")
+    monkeypatch.setattr(digits, "read_digits", lambda: replace(published, roles=roles))
+    words = ("protocol=mlrc", "loss=contrastive", "protocol.epochs=1", "protocol.steps_per_epoch=1")
+    summary, folder = run_tiny(*words)
+    scores = evaluated(f"run={folder}")["metrics"]
+    assert scores["queries"] == np.count_nonzero(published.labels >= 5)
+    first = summary["jobs"][0]["metrics"]
+    recalls = {name for name in first if name.startswith("recall_at_")}
+    assert recalls == {"recall_at_1", "recall_at_10"}
+    assert {name: scores[name] for name in first} == pytest.approx(first, abs=1e-12)
 
 
 def test_one_of_several_models_is_named(run_tiny, evaluated):

@@ -9,6 +9,7 @@ import torch
 
 from dml.config.check import check
 from dml.core.errors import RunStopped, UserError
+from dml.data.samplers import RandomBatches
 from dml.losses import MeanFieldContrastiveLoss
 from dml.models.embedder import NORMALIZERS
 from dml.runs import embeddings
@@ -172,9 +173,19 @@ def test_the_best_weights_are_tested_and_not_the_last(run_tiny, evaluated, monke
     assert last["metrics"] != summary["metrics"]  # a test of the last weights would be seen
 
 
+def test_where_test_images_select_the_epoch_its_scores_are_those_of_the_run(run_tiny, monkeypatch):
+    monkeypatch.setattr(Stopping, "is_better", lambda self, score: self.best_step == 0)
+    summary, folder = run_tiny("loss=contrastive", "protocol.epochs=4")
+    _, first, *_, last = rows(folder)
+    assert summary["best_epoch"] == [float(first["epoch"])]
+    for name in ("map_at_r", "precision_at_1"):
+        assert summary["metrics"][name]["mean"] == pytest.approx(float(first[name]), abs=1e-9)
+        assert first[name] != last[name]
+
+
 def test_weights_batches_and_augmentations_follow_seed_repeat_and_fold(composed, tmp_path):
     """No two models of a run, and none of runs with other seeds, begin alike."""
-    begun = []
+    begun, augmented = [], {}
     for seed in (0, 1):
         words = (*SMALL, "protocol.repeats=2", "loss=proxy_anchor", f"seed={seed}")
         cfg = composed(*words)
@@ -185,6 +196,23 @@ def test_weights_batches_and_augmentations_follow_seed_repeat_and_fold(composed,
             proxies = torch.cat([p.flatten() for p in model.method.parameters()])
             images, _ = next(iter(model.whole_batches()))
             begun.append((weights.detach(), proxies.detach(), images))
+            model.schedule = RandomBatches(job.train.labels, 8, seed=0)
+            same_images, _ = next(iter(model.whole_batches()))
+            augmented.setdefault(job.fold, []).append(same_images)
     assert len(begun) == 2 * 2 * 4
     for first, second in itertools.combinations(begun, 2):
         assert not any(map(torch.equal, first, second))
+    for of_fold in augmented.values():
+        for first, second in itertools.combinations(of_fold, 2):
+            assert not torch.equal(first, second)
+
+
+def test_images_that_a_pool_draws_twice_are_augmented_differently(composed, glyphs_root):
+    words = (*SMALL, "method=ccp", "loss=c1", f"data.root={glyphs_root}")
+    context = RunContext(check(composed(*words)))
+    model, pools = JobModel(context, context.jobs[0]), []
+    model.method.attach = pools.append
+    model.attach_method()
+    batches = pools[0](2 * 6, 0)  # of six images a class
+    images = torch.cat([part for part, _ in batches])
+    assert len(images.unique(dim=0)) == len(images) == 12 * context.jobs[0].train.num_classes

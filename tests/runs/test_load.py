@@ -88,6 +88,15 @@ def test_an_export_equals_the_run_without_it(run_tiny, tmp_path):
     assert f"MAP@R {100 * summary['metrics']['map_at_r']['mean']:.2f}" in card
 
 
+def test_an_export_of_a_search_has_its_best_values(run_tiny, tmp_path):
+    size = "+space={embedder.size:{choices:[6]}}"
+    words = ("protocol=holdout", "loss=contrastive", "search=bayes", "search.trials=1", size)
+    _, run = run_tiny(*words, "search.startup=1")
+    exported = dml.load(dml.export(run, tmp_path / "exported"))
+    assert exported[0].embedding_size == 6
+    assert torch.equal(embed(exported), embed(dml.load(run)))
+
+
 def test_onnx(run_tiny, tmp_path):
     pytest.importorskip("onnxruntime")
     _, run = run_tiny("protocol.epochs=0")

@@ -8,8 +8,8 @@ import torch
 
 import dml
 from dml.core.errors import ConfigError, UserError
-from dml.data.features import FeatureDataset, read_features
 from dml.data.protocol import create_jobs
+from dml.data.readers.features import FeatureDataset, read_features
 from tests.conftest import run_config
 
 CLASSES, PER_CLASS, WIDTH, VIEWS = 12, 6, 10, 3

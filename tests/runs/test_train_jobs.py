@@ -8,7 +8,7 @@ import pytest
 from dml.config.check import check
 from dml.core.errors import UserError
 from dml.core.locks import is_locked
-from dml.runs import experiment
+from dml.runs import experiment, train_jobs
 from dml.runs.folder.run_folder import RunFolder
 from dml.tracking import Tracker
 from dml.training.step import TrainingStep
@@ -78,6 +78,26 @@ def test_the_same_command_takes_part(run_small, composed, glyphs_root, tmp_path)
     helper.join(120)
     assert helper.exitcode == 0
     assert essence(folder.path) == essence(alone)
+
+
+def test_a_model_that_another_process_has_just_finished_is_not_trained_again(
+    run_small, monkeypatch, capfd
+):
+    """Its lock is free then, but a look at the results from before shows it as unfinished."""
+    folder = run_small("loss=contrastive")
+    (folder / "summary.json").unlink()
+    read, looks = train_jobs.read_results, iter(["from before"])
+
+    def look(context, folder):
+        results = read(context, folder)
+        return [None] * len(results) if next(looks, None) else results
+
+    monkeypatch.setattr(train_jobs, "read_results", look)
+    capfd.readouterr()
+    assert run_small("loss=contrastive") == folder
+    assert next(looks, None) is None
+    assert (folder / "summary.json").exists()
+    assert "epoch 1 of 1" not in capfd.readouterr().out
 
 
 def spawned(target, cfg):

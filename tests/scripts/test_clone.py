@@ -9,7 +9,8 @@ ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = [
     "train.py",
     "dml/__main__.py",
-    *(f"scripts/{p.name}" for p in ROOT.glob("scripts/*.py")),
+    *(f"scripts/{path.name}" for path in ROOT.glob("scripts/*.py")),
+    *(f"studies/{path.name}" for path in ROOT.glob("studies/*.py") if "main(" in path.read_text()),
 ]
 
 

@@ -12,16 +12,17 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[2] / "scripts"))  # its `clone`
 from dml.cli.program import COMMANDS as PROGRAM
-from scripts import draw_emoji, fuzz_commands
+from scripts import fuzz_commands
 from scripts.fuzz.cases import Case, make_case
 from scripts.fuzz.commands import COMMANDS, KINDS, Command
 from scripts.fuzz.process import Ended, Ending
 from scripts.fuzz.verdict import Outcome, try_case
-from scripts.studies import show_field, show_proxies
+from studies import draw_emoji, show_field, show_proxies
 from tests.conftest import TINY, compose_config, run_config
 
 ROOT = Path(__file__).parents[2]
-NO_COMMANDS = {"clone", "fuzz_commands", "prepare_drawings"}  # the last needs a network
+# The last two need a network, and minutes.
+NO_COMMANDS = {"fuzz_commands", "prepare_drawings", "plant_mistakes"}
 # These end before anything is trained.
 FAST = ["plan", "runs", "runs compare", "report", "show_field", "draw_emoji", "search", "benchmark"]
 
@@ -108,9 +109,11 @@ def test_commands_are_repeatable_and_of_every_kind():
 
 def test_every_command_and_script_is_tried():
     called = {command.call.partition(":")[0] for command in COMMANDS.values()}
-    scripts = {path.stem for path in ROOT.glob("scripts/*.py")} - NO_COMMANDS
-    drawn = {f"studies.{path.stem}" for path in ROOT.glob("scripts/studies/show_*.py")}
-    names = {f"dml {name}" for name in PROGRAM} | {f"scripts.{name}" for name in scripts | drawn}
+    names = {f"dml {name}" for name in PROGRAM}
+    for folder in ("scripts", "studies"):
+        for path in ROOT.glob(f"{folder}/*.py"):
+            if path.stem not in NO_COMMANDS and "__main__" in path.read_text(encoding="utf-8"):
+                names.add(f"{folder}.{path.stem}")
     assert called == names
 
 

@@ -13,10 +13,10 @@ from pytorch_metric_learning import losses
 
 from dml.config.check import check
 from dml.core.errors import ConfigError, UserError
-from dml.methods.dry_run import dry_run
 from dml.models.embedder import Embedder
 from dml.models.small_cnn import SmallCNN
 from dml.runs.build import Builder
+from dml.runs.dry_run import dry_run
 from tests.conftest import TINY
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "losses_in_your_code.md"

@@ -5,19 +5,15 @@ Afterwards all bytes of what existed are there, or it was the command's own.
 
 import os
 import shutil
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from studies import check_loss, draw_concepts, show_field, show_proxies
 from tests.commands import embed, evaluate, export, report, runs, search
 from tests.forked import context
-
-sys.path.append(str(Path(__file__).parents[2] / "scripts"))  # their `clone`
-from scripts import check_loss, draw_concepts
-from scripts.studies import show_field, show_proxies
 
 RUN, FILE = "run=run device=cpu", "embeddings=scored.npz device=cpu"
 # name → command, words, the output that the words name, files that it writes

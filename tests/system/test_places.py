@@ -17,20 +17,13 @@ from dml.cli import program
 from tests.conftest import TINY, compose_config, run_config, without_pictures
 
 sys.path.append(str(Path(__file__).parents[2] / "scripts"))  # its `clone`
-from scripts import (
-    check_fidelity,
-    check_loss,
-    draw_concepts,
-    draw_emoji,
-    rehearse,
-    study,
-)
-from scripts.studies import show_field, show_proxies
+from scripts import check_fidelity, rehearse
+from studies import check_loss, draw_concepts, draw_emoji, run, show_field, show_proxies
 from tests.commands import embed
 
 SCRIPTS = {
     "rehearse": rehearse.main,
-    "study": study.main,
+    "study": run.main,
     "check_loss": check_loss.main,
     "check_fidelity": check_fidelity.main,
     "draw_concepts": draw_concepts.main,

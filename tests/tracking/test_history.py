@@ -27,3 +27,14 @@ def test_rewind_keeps_other_jobs(tmp_path):
     assert [r["repeat"] + r["step"] for r in rows(tmp_path)] == ["00", "01", "02", "10"]
     history.append(row(1, 1, x=9))
     assert rows(tmp_path)[-1]["x"] == "9"
+
+
+def test_rows_of_a_job_replace_those_before_and_others_stay(tmp_path):
+    history, other = (History(tmp_path / name / "history.csv") for name in "ab")
+    for repeat in (0, 1):
+        history.append(row(repeat, 0, x=0.5))
+        for step in (0, 1):
+            other.append(row(repeat, step, x=step, y=repeat))
+    history.adopt(other, (1, 0))
+    assert history.job_rows(0, 0) == [row(0, 0, x=0.5)]
+    assert history.job_rows(1, 0) == [row(1, step, x=step, y=1) for step in (0, 1)]

@@ -2,7 +2,7 @@ import pytest
 
 from dml.core.errors import RunStopped, UserError
 from dml.tracking import RunInfo, Tracker, track_run
-from dml.tracking.tracker import GuardedTracker
+from dml.tracking.tracker import GuardedTracker, flatten_scores
 
 
 class Recorder(Tracker):
@@ -79,3 +79,26 @@ def test_a_guarded_tracker_passes_everything(tmp_path):
     with track_run(tracker, info):
         pass
     assert recorder.calls == ["n", 0]
+
+
+def test_scores_and_intervals_have_names_of_their_own():
+    of_repeats = {"mean": 0.5, "ci95": 0.1, "std": 0.04, "repeats": 3}
+    summary = {
+        "metrics": {"map_at_r": of_repeats},
+        "untrained": {"map_at_r": {**of_repeats, "mean": 0.2, "ci95": None}},
+        "validation": {"map_at_r": 0.6},
+        "concatenated": {"metrics": {"map_at_r": {**of_repeats, "mean": 0.7}}},
+        "seconds": 12.5,
+        "repeat": 1,
+        "stand_in": True,
+        "loss": "ms",
+    }
+    assert flatten_scores(summary, "test") == {
+        "test/map_at_r": 0.5,
+        "test_ci95/map_at_r": 0.1,
+        "untrained/map_at_r": 0.2,
+        "validation/map_at_r": 0.6,
+        "concatenated/map_at_r": 0.7,
+        "concatenated_ci95/map_at_r": 0.1,
+        "seconds": 12.5,
+    }

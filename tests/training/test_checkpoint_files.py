@@ -62,6 +62,15 @@ def test_the_best_is_written_before_the_last(checkpoints, disk):
     assert not list(checkpoints.folder.glob("*.partial"))
 
 
+def test_the_best_state_is_that_of_its_evaluation(checkpoints, disk):
+    state = state_of(1)
+    checkpoints.keep_best(state)
+    state["weights"] += 5
+    disk.go.set()
+    checkpoints.save(state_of(2))
+    assert torch.equal(checkpoints.load_best()["weights"], torch.full((1000,), 1.0))
+
+
 def test_training_goes_on_beside_a_write_and_the_next_waits_for_it(checkpoints, disk):
     state = state_of(1)
     checkpoints.save(state)

@@ -32,6 +32,7 @@ def test_patience_in_evaluations(patience, scores, expected):
         (9, 2, 6),  # CUB under MLRC: best at epoch 2, stop when epoch − 2 > 9, at epoch 12
         (14, 5, 4),  # Cars: best at 5, stop at 20
         (39, 20, 3),  # SOP: best at 20, stop at 60
+        (10, 5, 4),  # best at 5; at 15, ten epochs have passed, which are not more than ten
     ],
 )
 def test_patience_in_epochs(patience, every, expected):

@@ -285,6 +285,7 @@ def _find_form_of_pml(loss: Any) -> forms.Form:
 def _check_default_options(loss: Any, euclidean: bool = False) -> None:
     """Raises ValueError unless distance and reducer are the loss's defaults."""
     from pytorch_metric_learning.distances import CosineSimilarity, LpDistance
+    from pytorch_metric_learning.reducers import MultipleReducers
 
     d = loss.distance
     if euclidean:
@@ -293,9 +294,12 @@ def _check_default_options(loss: Any, euclidean: bool = False) -> None:
         is_default = type(d) is CosineSimilarity
     if not is_default:
         raise ValueError(f"{type(loss).__name__} with distance {type(d).__name__} has no such form")
-    several = getattr(loss.reducer, "reducers", {})  # one for each term of the loss
-    for reducer in [several[n] for n in loss._sub_loss_names() if n in several] or [loss.reducer]:
-        if type(reducer) is not type(loss.get_default_reducer()):
+    regularizers = loss.all_regularization_loss_names()
+    for term in loss.sub_loss_names():
+        reducer = loss.reducer
+        if type(reducer) is MultipleReducers:  # terms without a reducer take the default one
+            reducer = dict(reducer.reducers).get(term, reducer.default_reducer)
+        if term not in regularizers and type(reducer) is not type(loss.get_default_reducer()):
             raise ValueError(
                 f"{type(loss).__name__} with reducer {type(reducer).__name__} has no such form"
             )

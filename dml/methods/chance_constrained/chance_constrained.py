@@ -15,12 +15,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from dml.core.torch_internals import add_differences
 from dml.losses.arguments import to_working_precision
 from dml.losses.c1_c2 import C1Loss, C2Loss
 from dml.losses.distances import clip_to_ball
 from dml.methods.chance_constrained.k_center import (
     embed_pool,
-    gather_points,
     mean_covering_radius,
     pick_k_centers,
     pool_size_per_class,
@@ -29,6 +29,7 @@ from dml.methods.loss_values import empty_logs, read_loss
 from dml.methods.options import Count, NonNegative
 from dml.methods.reference_losses import prepare_for_references
 from dml.models.embedder import Embedder
+from dml.retrieval.coverage import gather_points
 from dml.training.interfaces import Method, SamplePool
 from dml.training.stopping import Stopping
 
@@ -150,9 +151,7 @@ class ChanceConstrained(Method):
                 weights.append(p)
                 anchors.append(self._anchor[name])
                 gradients.append(p.grad)
-        # few kernels for all weights; the difference first, for precision
-        away: Any = torch._foreach_sub(weights, anchors)
-        torch._foreach_add_(gradients, away, alpha=self.lambda_pull)
+        add_differences(gradients, weights, anchors, self.lambda_pull)
 
     def on_evaluation(self, embedder: Embedder, score: float) -> dict[str, float]:
         """Keeps the best weights and proxies of the stage; ends it after `stage_patience`."""

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from dml.core.progress import show_progress
 from dml.models.embedder import Embedder
+from dml.retrieval.coverage import pick_farthest
 
 CLASSES_PER_CHUNK = 1024
 
@@ -66,25 +67,10 @@ def pick_k_centers(pool_CnD: Tensor, centers_CmD: Tensor, k: int) -> Tensor:
     chunks = zip(
         pool_CnD.split(CLASSES_PER_CHUNK), centers_CmD.split(CLASSES_PER_CHUNK), strict=True
     )
-    return torch.cat([_k_center(pool, centers, k) for pool, centers in chunks])
-
-
-def _k_center(pool_CnD: Tensor, centers_CmD: Tensor, k: int) -> Tensor:
-    nearest_Cn = _distance_to_nearest_center(pool_CnD, centers_CmD)
-    taken_Cn = torch.zeros_like(nearest_Cn, dtype=torch.bool)
     picks = []
-    for _ in range(k):
-        pick_C = nearest_Cn.masked_fill(taken_Cn, -torch.inf).argmax(dim=1)
-        taken_Cn.scatter_(1, pick_C[:, None], True)
-        point_C1D = gather_points(pool_CnD, pick_C[:, None])
-        nearest_Cn = torch.minimum(nearest_Cn, (pool_CnD - point_C1D).norm(dim=2))
-        picks.append(pick_C)
-    return torch.stack(picks, dim=1)
-
-
-def gather_points(pool_CnD: Tensor, picks_Ck: Tensor) -> Tensor:
-    """Returns the points at the given indices (C×k×D)."""
-    return pool_CnD.gather(1, picks_Ck[:, :, None].expand(-1, -1, pool_CnD.shape[2]))
+    for pool, centers in chunks:
+        picks.append(pick_farthest(pool, _distance_to_nearest_center(pool, centers), k)[0])
+    return torch.cat(picks)
 
 
 def mean_covering_radius(pool_CnD: Tensor, centers_CmD: Tensor) -> float:

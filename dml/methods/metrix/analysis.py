@@ -24,7 +24,7 @@ from dml.methods.metrix.mixed_similarity import mixed_similarity
 from dml.methods.metrix.mixing_pairs import draw_lambdas
 from dml.methods.options import require_form
 from dml.models.embedder import Embedder
-from dml.retrieval.geometry import positivity, predicted_positivity
+from dml.retrieval.mixing import positivity, predicted_positivity
 
 Batches = Iterable[tuple[Tensor, Tensor]]
 

@@ -117,8 +117,8 @@ class Metrix(Plain):
             return clean, logs | empty_logs(read)
         mix_type = draw_one(self.types)
         pair_kind = draw_one(self.pairs[mix_type])
-        given = {"input": images, "feature": features, "embed": x_BD}[mix_type]
-        mixed = self.mixed_loss(embedder, mix_type, pair_kind, given, x_BD, labels)
+        sources = {"input": images, "feature": features, "embed": x_BD}[mix_type]
+        mixed = self.mixed_loss(embedder, mix_type, pair_kind, sources, x_BD, labels)
         logs = {"loss_clean": clean.detach(), "loss_mixed": mixed.detach()}
         return clean + self.w * mixed, logs
 
@@ -127,7 +127,7 @@ class Metrix(Plain):
         embedder: Embedder,
         mix_type: str,
         pair_kind: str,
-        given: Tensor,
+        sources: Tensor,
         x_BD: Tensor,
         labels: Tensor,
     ) -> Tensor:
@@ -137,7 +137,7 @@ class Metrix(Plain):
             embedder: embeds mixed images or features.
             mix_type: one of `TYPES`.
             pair_kind: one of `PAIRS`.
-            given: tensors to mix: images, features, or embeddings (`x_BD`).
+            sources: tensors to mix: images, features, or embeddings (`x_BD`).
             x_BD: clean embeddings.
             labels: labels of the images.
         """
@@ -148,7 +148,7 @@ class Metrix(Plain):
                 return 0 * u_BD.sum()
             lambda_V = draw_lambdas(len(pairs), self.alpha, self.lambda_per, like=u_BD)
         # Outside of the block above: the network runs under the autocast of the trainer.
-        mixed_VD = self.embed_mixed(embedder, mix_type, given, pairs, lambda_V)
+        mixed_VD = self.embed_mixed(embedder, mix_type, sources, pairs, lambda_V)
         with torch.autocast(x_BD.device.type, enabled=False):
             if mixed_VD is not None:
                 mixed_VD = unit_rows(to_working_precision(mixed_VD))[0]
@@ -166,15 +166,15 @@ class Metrix(Plain):
         self,
         embedder: Embedder,
         mix_type: str,
-        given: Tensor,
+        sources: Tensor,
         pairs: MixingPairs,
         lambda_V: Tensor,
     ) -> Tensor | None:
         """Returns embeddings V×D of mixed images or features; None for "embed"."""
         if mix_type == "input":
-            return embedder(mix(given, pairs.first, pairs.second, lambda_V))
+            return embedder(mix(sources, pairs.first, pairs.second, lambda_V))
         if mix_type == "feature":
-            pooled_Vc = pool_mixes(embedder, given, pairs.first, pairs.second, lambda_V)
+            pooled_Vc = pool_mixes(embedder, sources, pairs.first, pairs.second, lambda_V)
             return embedder.project(pooled_Vc)
         return None
 

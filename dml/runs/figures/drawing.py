@@ -19,7 +19,7 @@ def tidy(axis: Axes) -> None:
     axis.spines[["top", "right"]].set_visible(False)
 
 
-def save(figure: Figure, path: Path, origin: str = "") -> None:
+def save(figure: Figure, path: Path, origin: str = "", dpi: int = 130) -> None:
     """Writes a figure as PNG and closes it.
 
     Args:
@@ -27,10 +27,11 @@ def save(figure: Figure, path: Path, origin: str = "") -> None:
         path: of the PNG.
         origin: what a later picture must be made of to replace this one (`dml.core.outputs`);
             empty: `default_origin`.
+        dpi: pixels per inch.
     """
     metadata = picture_metadata(origin or default_origin(path))
     with replace_file(path) as temporary:
-        figure.savefig(temporary, format="png", dpi=130, metadata=metadata)
+        figure.savefig(temporary, format="png", dpi=dpi, metadata=metadata)
     plt.close(figure)
 
 

@@ -20,7 +20,7 @@ from dml.data.decode import BACKGROUND, load_image
 from dml.data.image_dataset import ImageSource
 from dml.data.image_index import Subset
 from dml.data.protocol import Split
-from dml.data.published_dataset import find_missing
+from dml.data.readers.published_dataset import find_missing
 from dml.methods.metrix.analysis import measure_positivity
 from dml.retrieval import covering_radius, inter_class_distance, nearest_neighbors
 from dml.retrieval.embeddings import SplitEmbeddings, load_embeddings
@@ -63,7 +63,7 @@ def _draw_test_neighbors(
 ) -> None:
     """Draws the neighbors of test images, unless they are features without image files."""
     index = model.job.test.query.index
-    if index.features is None or not find_missing([*map(Path, index.images)]):
+    if index.features is None or not find_missing(list(map(Path, index.images))):
         transform, title = model.transforms.test, _title(model.config)
         draw_neighbors(model.job.test, networks, transform, title, folder / "neighbors.png")
 
@@ -97,7 +97,7 @@ def _draw_stage_maps(
         name = f"stage {number}" if number else "proxies alone"
         embeddings = load_embeddings(path, model.device)
         titled[_describe_stage(name, embeddings)] = embeddings
-    best = [*networks.values()][-1]
+    best = list(networks.values())[-1]
     titled[_describe_stage("best network", best)] = best
     _draw_map(model, "stage_maps", titled, folder)
 
@@ -170,17 +170,19 @@ def draw_neighbors(
     for title, embeddings in networks.items():
         neighbors = nearest_neighbors(embeddings.query, embeddings.gallery, k=k).indices[queries]
         labels = embeddings.query_labels
-        found = labels if embeddings.gallery_labels is None else embeddings.gallery_labels
-        right = (found[neighbors] == labels[queries][:, None]).cpu().numpy()
+        gallery_labels = embeddings.gallery_labels
+        if gallery_labels is None:
+            gallery_labels = labels
+        right = (gallery_labels[neighbors] == labels[queries][:, None]).cpu().numpy()
         caption = f"{title}: {right.sum()} of {right.size} of the query's class"
         frames = np.where(right, GREEN, RED).ravel().tolist()
         grids[caption] = images(gallery, neighbors.cpu().numpy().ravel()), frames
     save(draw_grids(grids, name), path)
 
 
-def draw_found(
+def draw_search_results(
     queries: Sequence[str],
-    found: pd.DataFrame,
+    neighbors: pd.DataFrame,
     path: Path,
     background: str = BACKGROUND,
     origin: str = "",
@@ -192,23 +194,24 @@ def draw_found(
 
     Args:
         queries: files.
-        found: k rows for each query, in their order, with query_label, label and path.
+        neighbors: k rows for each query, in their order, with query_label, label and path.
         path: PNG to write.
         background: color below transparent pixels.
         origin: see `save`.
         max_pixels: see `dml.data.decode.load_image`.
     """
-    frames = np.where(found["label"] == found["query_label"], GREEN, RED)
-    frames[found["query_label"].isna()] = GREY
-    every = (("query", queries, [GREY] * len(queries)), ("nearest images", found["path"], frames))
-    grids = {}
-    for title, files, colors in every:
-        # One at a time: a hundred photos would take gigabytes.
-        load = partial(
-            load_image, apply_orientation=True, background=background, max_pixels=max_pixels
-        )
-        images = map(load, map(Path, files))
-        grids[title] = images, [*colors]
+    frames = np.where(neighbors["label"] == neighbors["query_label"], GREEN, RED)
+    frames[neighbors["query_label"].isna()] = GREY
+    load = partial(load_image, apply_orientation=True, background=background, max_pixels=max_pixels)
+
+    def load_each(files: Iterable[str]) -> Iterator[Tensor]:
+        """Yields one image at a time: a hundred photos would take gigabytes."""
+        return map(load, map(Path, files))
+
+    grids = {
+        "query": (load_each(queries), [GREY] * len(queries)),
+        "nearest images": (load_each(neighbors["path"]), frames.tolist()),
+    }
     save(draw_grids(grids), path, origin)
 
 

@@ -68,8 +68,8 @@ def drop_digest(config: str) -> str:
 
 def _read_digest(folder: Path) -> str | None:
     text = read_regular(folder / CONFIG).decode("utf-8", "replace")
-    found = re.search(rf"^{re.escape(LINE)}(\w+)\s*$", text, re.MULTILINE)
-    return found[1] if found else None
+    match = re.search(rf"^{re.escape(LINE)}(\w+)\s*$", text, re.MULTILINE)
+    return None if match is None else match[1]
 
 
 def _read_metadata(weights: Path) -> dict[str, str]:

@@ -189,8 +189,9 @@ class StoredRun:
 
 def is_run(path: Path) -> bool:
     """Returns whether a folder is the folder of a run, complete or not."""
-    exported = os.path.exists(path / "model.safetensors")  # by `dml.export`, with the run's config
-    return not exported and any(os.path.exists(path / f) for f in ("config.yaml", "summary.json"))
+    if os.path.exists(path / "model.safetensors"):  # by `dml.export`, with the run's config
+        return False
+    return os.path.exists(path / "config.yaml") or os.path.exists(path / "summary.json")
 
 
 def find_runs(root: Path) -> list[Path]:
@@ -199,8 +200,14 @@ def find_runs(root: Path) -> list[Path]:
     `root` may also be one of those folders itself: the depth with the most runs counts, since other
     folders may contain a `config.yaml` too.
     """
-    depths = (root.glob("/".join("*" * depth)) if depth else [root] for depth in range(3, -1, -1))
-    return max((sorted(filter(is_run, paths)) for paths in depths), key=len)
+    runs: list[Path] = []
+    for pattern in ("*/*/*", "*/*", "*"):
+        folders = sorted(filter(is_run, root.glob(pattern)))
+        if len(folders) > len(runs):
+            runs = folders
+    if not runs and is_run(root):
+        return [root]
+    return runs
 
 
 def read_run(folder: Path) -> StoredRun:
@@ -252,22 +259,29 @@ def _validate(kind: Any, content: Any, file: str) -> Any:
 
 def _find_state(folder: Path) -> tuple[State, str]:
     """Returns the state of an unfinished run, and the error in which it ended."""
-    if held := find_held(folder):
-        searches = "search" in held.relative_to(folder).parts
-        alone = searches and not is_locked(folder / "run.lock")
-        return (State.SEARCHING if alone else State.RUNNING), ""
-    if error := _read_last_error(folder / "train.log"):
+    held = find_held(folder)
+    if held is not None:
+        in_search = "search" in held.relative_to(folder).parts
+        if in_search and not is_locked(folder / "run.lock"):
+            return State.SEARCHING, ""
+        return State.RUNNING, ""
+    error = _read_last_error(folder / "train.log")
+    if error:
         return State.FAILED, error
-    begun = History(folder / "history.csv").rows or _has_results(folder)
-    return (State.STOPPED if begun else State.EMPTY), ""
+    if History(folder / "history.csv").rows or _has_results(folder):
+        return State.STOPPED, ""
+    return State.EMPTY, ""
 
 
 def _has_results(folder: Path) -> bool:
     """Returns whether a folder holds a checkpoint, a result, or trials, whatever it lacks."""
     if (folder / "search/trials").exists():
         return True
-    patterns = ("*.pt", "*.safetensors", "result.json", "summary.json", "best.yaml", "journal.log")
-    return any(any(folder.rglob(pattern)) for pattern in patterns)
+    names = ("result.json", "summary.json", "best.yaml", "journal.log")
+    for path in folder.rglob("*"):
+        if path.name in names or path.suffix in (".pt", ".safetensors"):
+            return True
+    return False
 
 
 def _read_last_error(log: Path) -> str:
@@ -277,18 +291,22 @@ def _read_last_error(log: Path) -> str:
     with open_regular(log) as file:
         file.seek(max(0, log.stat().st_size - 8192))
         lines = file.read().decode("utf-8", "replace").splitlines()
-    starts = [n for n, line in enumerate(lines) if "] command: " in line]
-    last = lines[starts[-1] :] if starts else lines
-    return next((m for line in reversed(last) if (m := line.partition("] error: ")[2])), "")
+    for line in reversed(lines):
+        error = line.partition("] error: ")[2]
+        if error or "] command: " in line:  # the beginning of the last start
+            return error
+    return ""
 
 
 def _measure(folder: Path) -> tuple[int, float]:
     """Returns the bytes of all files of a folder, and the time of the last change of one."""
-    files = {}
-    for home, _, names in os.walk(folder):
-        for path in (f"{home}/{name}" for name in names):
+    size = 0
+    times = []
+    for parent, _, names in os.walk(folder):
+        for name in names:
             with suppress(FileNotFoundError):  # a running process removes some
-                files[path] = os.lstat(path)
-    times = [status.st_mtime for path, status in files.items() if not path.endswith(".lock")]
-    size = sum(status.st_size for status in files.values())
+                status = os.lstat(os.path.join(parent, name))
+                size += status.st_size
+                if not name.endswith(".lock"):
+                    times.append(status.st_mtime)
     return size, max(times, default=folder.stat().st_mtime)

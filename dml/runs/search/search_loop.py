@@ -62,7 +62,7 @@ def _search(context: RunContext, stop: Stop, folder: RunFolder, tracker: Tracker
         options = config.plain
         study.first = clip({name: get_option(options, name) for name in space}, space)
     while study.has_open_trials():
-        with show_task(_place(study, context).describe()):
+        with show_task(_describe_position(study, context).describe()):
             trial = study.claim_trial()
             if trial is None:
                 wait(stop)
@@ -117,7 +117,7 @@ def _run_trial(context: RunContext, study: Study, trial: FrozenTrial, stop: Stop
 def _validate(context: RunContext, study: Study, trial: FrozenTrial, stop: Stop) -> float:
     """Returns the mean validation score over the folds, trained with the trial's parameters."""
     values = _trial_options(context, trial)
-    trial_context = context.with_values(values, _place(study, context, trial.number))
+    trial_context = context.with_values(values, _describe_position(study, context, trial.number))
     metric, folds = context.config.protocol.select_metric, len(trial_context.jobs)
     scores: list[float] = []
 
@@ -126,32 +126,40 @@ def _validate(context: RunContext, study: Study, trial: FrozenTrial, stop: Stop)
         scores.append(0.0 if result.get(COLLAPSED) else result["validation"][metric])
         fold, mean = len(scores) - 1, statistics.fmean(scores)
         study.report_score(trial, fold, mean)
-        if study.config.pruning and len(scores) < folds:
-            means = (one.intermediate_values.get(fold) for one in study.complete_trials())
-            others = [value for value in means if value is not None]
-            if len(others) >= study.config.startup and mean < statistics.median(others):
-                raise TrialPruned
+        may_be_pruned = study.config.pruning and len(scores) < folds
+        if may_be_pruned and _is_below_median(study, fold, mean):
+            raise TrialPruned
     return statistics.fmean(scores)
 
 
-def _place(study: Study, context: RunContext, number: int | None = None) -> Trial:
-    """Returns the place of a trial among the others; None: of the next one."""
+def _is_below_median(study: Study, fold: int, mean: float) -> bool:
+    """Returns whether a mean is below the median of the complete trials after the same fold."""
+    means = []
+    for trial in study.complete_trials():
+        value = trial.intermediate_values.get(fold)
+        if value is not None:
+            means.append(value)
+    return len(means) >= study.config.startup and mean < statistics.median(means)
+
+
+def _describe_position(study: Study, context: RunContext, number: int | None = None) -> Trial:
+    """Returns the position of a trial among the others; None: of the next one."""
     protocol, total, best = context.config.protocol, study.config.trials, study.best_trial()
-    number = min(len(study.optuna_study.trials), total - 1) if number is None else number
+    if number is None:
+        number = min(len(study.optuna_study.trials), total - 1)
     later = (total - number - 1 + protocol.repeats) * FOLDS[protocol.splits]
     return Trial(number, total, best.value if best else None, later)
 
 
 def _print_trial(study: Study, trial: FrozenTrial) -> None:
-    stored, best = study.storage.get_trial(trial._trial_id), study.best_trial()
+    stored, best = study.stored(trial), study.best_trial()
     if stored.state == TrialState.COMPLETE:
         mark = "  best so far" if best is not None and best.number == trial.number else ""
         outcome = f"{100 * (stored.value or 0):.2f}{mark}"
     else:
         outcome = stored.state.name.lower() + f" {stored.user_attrs.get(REASON, '')}".rstrip()
-    params = "  ".join(
-        f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
-        for name, value in trial.params.items()
-    )
-    place = f"trial {trial.number} ({trial.number + 1} of {study.config.trials})"
-    print_line(f"{place}  {outcome}  {params}")
+    parts = [f"trial {trial.number} ({trial.number + 1} of {study.config.trials})", outcome]
+    for name, value in trial.params.items():
+        text = f"{value:.4g}" if isinstance(value, float) else str(value)
+        parts.append(f"{name} {text}")
+    print_line("  ".join(parts))

@@ -74,6 +74,10 @@ class Study:
                 storage=self.storage, study_name=name, direction="maximize", load_if_exists=True
             )
 
+    def stored(self, trial: FrozenTrial) -> FrozenTrial:
+        """Returns the present state of a trial."""
+        return self.storage.get_trial(self._key(trial))
+
     def complete_trials(self) -> list[FrozenTrial]:
         """Returns the complete trials, by number."""
         return self.optuna_study.get_trials(states=[TrialState.COMPLETE])
@@ -102,7 +106,7 @@ class Study:
                 if trial.state.is_finished() or not self._try_lock_trial(trial.number):
                     continue
                 # Its process may have finished it between the two looks.
-                current = self.storage.get_trial(trial._trial_id)
+                current = self.stored(trial)
                 if not current.state.is_finished():
                     self._check(current)
                     return current
@@ -118,22 +122,22 @@ class Study:
             template = create_trial(
                 state=TrialState.RUNNING, params=params, distributions=self.space
             )
-            trial_id = self.storage.create_new_trial(self.optuna_study._study_id, template)
+            trial_id = self.storage.create_new_trial(self._study_key(), template)
             fault_point("after_claim")
             return self.storage.get_trial(trial_id)
 
     def report_score(self, trial: FrozenTrial, fold: int, value: float) -> None:
         """Stores the mean validation score of the folds so far."""
-        self.storage.set_trial_intermediate_value(trial._trial_id, fold, value)
+        self.storage.set_trial_intermediate_value(self._key(trial), fold, value)
 
     def finish(
         self, trial: FrozenTrial, state: TrialState, value: float | None = None, reason: str = ""
     ) -> None:
         """Stores the result of a claimed trial, and releases it."""
         if reason:
-            self.storage.set_trial_user_attr(trial._trial_id, REASON, reason)
+            self.storage.set_trial_user_attr(self._key(trial), REASON, reason)
         values = None if value is None else [value]
-        self.storage.set_trial_state_values(trial._trial_id, state, values)
+        self.storage.set_trial_state_values(self._key(trial), state, values)
         self.release()
 
     def release(self) -> None:
@@ -220,6 +224,14 @@ class Study:
             single = len(self.space) == 1 or kind == "contour"
             figure.set_layout_engine("tight" if single else "constrained")
             save(figure, self.folder.figures / f"search_{kind}.png")
+
+    def _key(self, trial: FrozenTrial) -> int:
+        """Returns the key of a trial in the storage, which may hold other studies."""
+        study = self._study_key()
+        return self.storage.get_trial_id_from_study_id_trial_number(study, trial.number)
+
+    def _study_key(self) -> int:
+        return self.storage.get_study_id_from_name(self.optuna_study.study_name)
 
     def _try_lock_trial(self, number: int) -> bool:
         """Locks the folder of a trial unless another worker has it; returns whether it did."""

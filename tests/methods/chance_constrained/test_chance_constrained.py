@@ -160,6 +160,19 @@ def test_patience_of_a_stage_counts_from_its_start_and_ignores_tiny_gains():
     assert [number for _, number in pool.asked] == [0, 1, 2]
 
 
+@pytest.mark.parametrize("stages", [1, 2, None])
+def test_stages_end_at_their_number(stages):
+    embedder = TinyEmbedder()
+    method = method_with(stage_patience=1, stages=stages)
+    optimizer = torch.optim.SGD([*embedder.parameters(), *method.parameters()], lr=0.01)
+    train(embedder, method, optimizer, 1)
+    numbers = []
+    for score in (0.5, 0.4, 0.4, 0.3, 0.3, 0.2):
+        numbers.append(method.on_evaluation(embedder, score)["stage"])
+        train(embedder, method, optimizer, 1)
+    assert numbers == [min(number, (stages or 9) - 1) for number in (0, 0, 1, 1, 2, 2)]
+
+
 def test_radii_are_those_of_clipped_vectors():
     embedder = TinyEmbedder(scale=30.0)
     method = method_with(stage_patience=1)

@@ -10,10 +10,10 @@ import torch
 
 from dml.methods.chance_constrained.k_center import (
     embed_pool,
-    gather_points,
     mean_covering_radius,
     pick_k_centers,
 )
+from dml.retrieval.coverage import gather_points
 from tests.methods.tiny_training import Pool, TinyEmbedder, images_of
 
 

@@ -1,4 +1,5 @@
 import itertools
+import math
 
 import pytest
 from optuna.trial import TrialState, create_trial
@@ -32,6 +33,22 @@ def test_values_are_clipped_to_the_ranges():
     ranges = {**RANGES, "d": {"choices": [4, 8]}, "e": {"choices": [1]}}
     values = {"a": 3, "b": None, "c": 1.0, "d": 8, "e": 2}
     assert clip(values, create_distributions(ranges)) == {"a": 2.0, "c": 2, "d": 8}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_first_trials_cover_all_ranges_evenly(seed):
+    """A quarter of them in each quarter of a range: of numbers, of exponents, of whole numbers."""
+    space = create_distributions(RANGES)
+    points = [propose(n, space, [], sampler="gp", startup=64, seed=seed) for n in range(64)]
+    quarters = {
+        "a": [int(4 * (point["a"] + 0.2) / 2.2) for point in points],
+        "b": [int(4 * (math.log10(point["b"]) + 6) / 6) for point in points],
+        "c": [point["c"] - 2 for point in points],
+    }
+    for numbers in quarters.values():
+        counts = [numbers.count(quarter) for quarter in range(4)]
+        assert sum(counts) == 64
+        assert 14 <= min(counts) <= max(counts) <= 18
 
 
 @pytest.mark.parametrize("sampler", ["gp", "tpe"])

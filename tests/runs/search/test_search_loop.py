@@ -3,6 +3,7 @@
 import json
 import math
 import multiprocessing
+import statistics
 from typing import ClassVar
 
 import pandas as pd
@@ -16,7 +17,9 @@ from dml.config.options import format_value
 from dml.config.presets import extract_params
 from dml.core.errors import UserError
 from dml.runs import experiment
+from dml.runs.context import RunContext
 from dml.runs.folder.run_folder import RunFolder
+from dml.runs.search import search_loop
 from dml.tracking import Tracker
 from tests.conftest import compose_config
 from tests.killed_process import KILLED, die_at
@@ -98,6 +101,32 @@ def test_a_trial_has_the_same_number_and_values_everywhere(undisturbed, prepared
         assert (tracked["value"], tracked["params"]) == (value, params)
         assert tracked["options"].items() >= params.items()
         assert tracked["options"]["seed"] != 0  # of the trial
+
+
+def test_scores_are_means_over_folds_and_only_what_is_below_the_median_is_pruned(
+    prepared, monkeypatch
+):
+    """Trainings are replaced by scores: trial → score of each fold; 0: all embeddings are equal."""
+    scores = [(0.1, 0.3, 0.5, 0.7), (0.3, 0.3, 0.3, 0.3), (0.5, 0.1, 0.1, 0)]
+    scores += [(0.2, 0.9, 0.9, 0.9), (0.35, 0.4, 0.4, 0.4)]
+    seeds = []
+
+    def train(context, folder, stop, tracker):
+        seeds.append(context.config.seed)
+        for score in scores[int(folder.path.name)]:
+            by_ties = {"validation": {"map_at_r": 0.9}, "collapsed": True}
+            yield {"validation": {"map_at_r": score}} if score else by_ties
+
+    monkeypatch.setattr(search_loop, "train_jobs", train)
+    words = ("search.trials=5", "search.startup=3", "search.pruning=true")
+    cfg, folder = prepared(*words)
+    folder.path.mkdir(parents=True)
+    search_loop.search(RunContext(check(cfg)), lambda: None, folder, Tracker())
+    found = [(state, value) for _, state, value, _ in trials(folder)]
+    assert [state for state, _ in found] == ["COMPLETE"] * 3 + ["PRUNED", "COMPLETE"]
+    for number in (0, 1, 2, 4):
+        assert found[number][1] == pytest.approx(statistics.fmean(scores[number]))
+    assert len({0, *seeds}) == 6  # no trial has the seed of another one, or of the run
 
 
 CHOICES = {

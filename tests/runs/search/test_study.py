@@ -1,4 +1,6 @@
+import re
 import time
+from pathlib import Path
 
 import optuna
 import pytest
@@ -34,7 +36,7 @@ def test_a_released_trial_is_continued_at_once(study):
     first = study.claim_trial()
     study.release()
     again = study.claim_trial()
-    assert (again._trial_id, again.params) == (first._trial_id, first.params)
+    assert (again.number, again.params) == (first.number, first.params)
 
 
 @pytest.mark.promise(
@@ -48,8 +50,21 @@ def test_a_trial_that_ends_between_two_looks_is_not_claimed_again(study, monkeyp
     study.finish(first, TrialState.COMPLETE, 0.5)
     monkeypatch.setattr(type(study.optuna_study), "trials", before)
     second = study.claim_trial()
-    assert second._trial_id != first._trial_id
-    assert study.storage.get_trial(first._trial_id).value == 0.5
+    assert second.number != first.number
+    assert study.stored(first).value == 0.5
+
+
+def test_only_public_names_of_optuna_are_used():
+    root = Path(__file__).resolve().parents[3]
+    for path in [*root.glob("dml/**/*.py"), *root.glob("scripts/**/*.py")]:
+        private = re.search(r"optuna\w*\._\w+|\._(trial|study)_id\b", path.read_text())
+        assert private is None, (path, private)
+
+
+def test_the_first_of_equal_trials_is_the_best(study):
+    for _ in range(2):
+        study.finish(study.claim_trial(), TrialState.COMPLETE, 0.5)
+    assert study.best_trial().number == 0
 
 
 def test_a_line_of_the_journal_that_was_cut_short_is_removed(tmp_path):

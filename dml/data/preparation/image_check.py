@@ -1,0 +1,217 @@
+"""Check of a user's images: which cannot be decoded, are transparent, have changed or are equal."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from PIL import Image
+
+from dml.core.atomic_io import read_json, write_text
+from dml.core.errors import UserError
+from dml.core.option_values import MAX_IMAGE_PIXELS
+from dml.core.progress import show_progress
+from dml.core.regular_files import open_regular
+from dml.core.signals import raise_on_signals
+from dml.data.decode import decode_image, is_opaque_format, map_in_threads, open_image
+from dml.data.image_index import ImageIndex, hash_text, split_box
+
+
+class Checked(NamedTuple):
+    """What is known of an image after it was decoded.
+
+    Attributes:
+        size, modified: bytes and time (ns) of its file, which decide whether it is read again.
+        content: hash of the bytes of its file; empty if the file cannot be read.
+        transparent: whether a pixel is not opaque.
+        problem: why it cannot be decoded; None: it can be.
+    """
+
+    size: int
+    modified: int
+    content: str
+    transparent: bool
+    problem: str | None
+
+
+def check_image(image: Path, max_pixels: int = MAX_IMAGE_PIXELS) -> Checked:
+    """Decodes an image, or a box of one, and returns what is known of it then."""
+    file, _ = split_box(image)
+    size, modified, content = 0, 0, ""
+    with suppress(OSError):
+        status = file.stat()
+        size, modified = status.st_size, status.st_mtime_ns
+        with open_regular(file) as opened:
+            content = hashlib.file_digest(opened, "sha256").hexdigest()[:16]
+    try:
+        transparent = decode_image(image, max_pixels=max_pixels).transparent
+    except UserError as error:
+        return Checked(size, modified, content, False, str(error))
+    return Checked(size, modified, content, transparent, None)
+
+
+def find_undecodable(images: Sequence[Path]) -> dict[int, str]:
+    """Returns row → error message for every image that cannot be decoded."""
+    checked = _check_all(images, MAX_IMAGE_PIXELS)
+    problems = {}
+    for row, image in enumerate(checked):
+        if image.problem is not None:
+            problems[row] = image.problem
+    return problems
+
+
+def _check_all(images: Sequence[Path], max_pixels: int) -> list[Checked]:
+    checked = map_in_threads(partial(check_image, max_pixels=max_pixels), images)
+    return list(show_progress(checked, "decoding image", len(images)))
+
+
+def _list_problems(checked: Sequence[Checked]) -> list[str]:
+    return [image.problem for image in checked if image.problem is not None]
+
+
+def check_images(index: ImageIndex) -> ImageIndex:
+    """Checks that every image can be decoded; returns the index with what is known then.
+
+    Raises:
+        UserError: an image cannot be decoded; the message has a line per image.
+    """
+    if index.files is None:
+        return index
+    checked = _check_all(index.files, index.max_pixels)
+    problems = _list_problems(checked)
+    if problems:
+        count = f"{index.name}: {len(problems)} images are damaged; replace them"
+        problems.append(count)
+        raise UserError("\n".join(problems))
+    return _describe(index, checked)
+
+
+def exclude_undecodable(index: ImageIndex, skip: bool, folder: Path) -> ImageIndex:
+    """Returns the index without images that cannot be decoded, with a hash of its content.
+
+    Every image is decoded once; later calls read what is known of it from a file in `folder`, if
+    that is writable, until its size or modification time changes. Notes say how many images are
+    transparent, and which are in two classes.
+
+    Args:
+        index: the dataset.
+        skip: exclude these images; False: raise an error.
+        folder: the folder of the stored result.
+
+    Raises:
+        UserError: an image cannot be decoded and `skip` is False; a line per image.
+        KeyboardInterrupt, RunStopped: at a signal while decoding.
+    """
+    if index.files is None:
+        return index
+    checked = _read_or_check(index.files, folder, index.max_pixels)
+    kept = [row for row, image in enumerate(checked) if image.problem is None]
+    problems = _list_problems(checked)
+    if problems and not skip:
+        advice = (
+            f"data: {len(problems)} of {len(index.images)} images of {index.name} cannot be "
+            f"decoded; replace them, or set data.skip_corrupt=true to leave them out"
+        )
+        problems.append(advice)
+        raise UserError("\n".join(problems))
+    if problems:
+        index = replace(
+            index,
+            images=[index.images[row] for row in kept],
+            labels=np.unique(index.labels[kept], return_inverse=True)[1].astype(np.int64),
+            roles=index.roles[kept],
+            skipped=len(problems),
+        )
+    return _describe(index, [checked[row] for row in kept])
+
+
+def count_transparent(index: ImageIndex) -> ImageIndex:
+    """Returns the index with the number of its images that have transparent pixels.
+
+    For images that no check has decoded. Only files whose header announces transparency are
+    decoded; one that is damaged does not count.
+    """
+    if index.files is None or index.transparent is not None:
+        return index
+    candidates = [image for image in index.files if not is_opaque_format(split_box(image)[0])]
+    look = partial(_is_transparent, max_pixels=index.max_pixels)
+    return replace(index, transparent=sum(map_in_threads(look, candidates)))
+
+
+def _is_transparent(image: Path, max_pixels: int) -> bool:
+    try:
+        with open_image(split_box(image)[0], max_pixels) as opened:
+            announced = opened.has_transparency_data
+        return announced and decode_image(image, max_pixels=max_pixels).transparent
+    except (OSError, ValueError, SyntaxError, UserError, Image.DecompressionBombError):
+        return False
+
+
+def _describe(index: ImageIndex, checked: Sequence[Checked]) -> ImageIndex:
+    """Returns the index with what is known of its images."""
+    contents = [image.content for image in checked]
+    return replace(
+        index,
+        content=hash_text(" ".join(contents)),
+        transparent=sum(image.transparent for image in checked),
+        notes=index.notes + _find_equal(index, contents),
+    )
+
+
+def _read_or_check(images: Sequence[Path], folder: Path, max_pixels: int) -> list[Checked]:
+    """Returns what is known of images; those that are new or have changed are decoded."""
+    names = list(map(str, images))
+    if max_pixels != MAX_IMAGE_PIXELS:
+        names.append(str(max_pixels))  # by which other images are too large
+    path = folder / f"checked-{hash_text(' '.join(names))}.json"
+    stored: Any = None
+    with suppress(OSError, UserError):
+        stored = read_json(path)
+    known = _parse(stored, len(images))
+    changed = [row for row, image in enumerate(images) if not _is_current(image, known[row])]
+    if changed:
+        with raise_on_signals():
+            checked = _check_all([images[row] for row in changed], max_pixels)
+        for row, image in zip(changed, checked, strict=True):
+            known[row] = image
+        with suppress(OSError):
+            write_text(path, json.dumps({"images": known}))
+    return [image for image in known if image is not None]
+
+
+def _parse(stored: Any, count: int) -> list[Checked | None]:
+    """Returns what is stored of each image; None: nothing, or it has another form."""
+    try:
+        known: list[Checked | None] = [Checked(*values) for values in stored["images"]]
+    except (KeyError, TypeError):
+        known = []
+    return known if len(known) == count else [None] * count
+
+
+def _is_current(image: Path, known: Checked | None) -> bool:
+    if known is None:
+        return False
+    status = split_box(image)[0].stat()
+    return (status.st_size, status.st_mtime_ns) == (known.size, known.modified)
+
+
+def _find_equal(index: ImageIndex, contents: Sequence[str]) -> tuple[str, ...]:
+    """Returns a note if a picture is in two classes, byte for byte."""
+    first: dict[tuple[str, object], int] = {}
+    equal: list[str] = []
+    for row, content in enumerate(contents):
+        _, box = split_box(index.images[row])
+        other = first.setdefault((content, box), row)
+        if index.labels[other] != index.labels[row]:
+            equal.append(f"{index.images[other]} and {index.images[row]}")
+    if not equal:
+        return ()
+    shown = "; ".join(equal[:3])
+    return (f"data: {len(equal)} images are also in another class, byte for byte: {shown}",)

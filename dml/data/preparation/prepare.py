@@ -1,0 +1,186 @@
+"""Preparation of benchmarks: download, verify, unpack, count, then move into place.
+
+The work is done in hidden folders; the folder of the dataset is either complete or missing.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from dml.core.download import download
+from dml.core.errors import UserError, first_line
+from dml.core.fault_injection import fault_point
+from dml.core.locks import wait_for_lock
+from dml.core.plain_text import print_plain
+from dml.data.image_index import ImageIndex
+from dml.data.preparation.image_check import check_images
+from dml.data.preparation.sources import DatasetSource, SourceFile
+from dml.data.preparation.unpack import unpack
+from dml.data.readers.published_dataset import preparation_advice
+
+Sources = dict[str, Path | str]  # local path or URL of each file
+MARK = ".unfinished"  # a file in a folder of archives that are being unpacked
+
+
+def prepare(
+    dataset: DatasetSource, root: Path, archives: Sequence[Path] = (), urls: Sequence[str] = ()
+) -> None:
+    """Prepares a dataset under `root`, and prints the steps; does nothing if it is complete.
+
+    Args:
+        dataset: one of `sources.SOURCES`.
+        root: the folder of datasets.
+        archives: local files, assigned by name if there are several; a folder stands for its files.
+        urls: URLs that replace the usual ones, assigned in the same way.
+
+    Raises:
+        UserError: a file is missing, damaged or differs from the published one; nothing is
+            installed.
+    """
+    local = _assign_files(dataset, archives, urls)
+    if _is_ready(dataset, root):
+        return
+    try:
+        with wait_for_lock(root / f".{dataset.name}.lock", f"preparing {dataset.name}"):
+            if _is_ready(dataset, root):  # another process was faster
+                return
+            index = _install(dataset, root, local)
+    except OSError as error:
+        raise UserError(f"data.root: cannot write under {root} ({first_line(error)})") from error
+    print_plain(
+        f"{_describe_counts(dataset, index)} under {root}: ready, train with data={dataset.name}"
+    )
+
+
+def _assign_files(dataset: DatasetSource, archives: Sequence[Path], urls: Sequence[str]) -> Sources:
+    """Returns local paths and URLs by the dataset's files; a single file may have any name."""
+    names = [file.name for file in dataset.files]
+    assigned: Sources = {}
+    arguments: list[Path | str] = [*urls, *archives]
+    for value in arguments:
+        if isinstance(value, Path) and value.is_dir():
+            assigned |= _find_archives(value, names)
+            continue
+        if isinstance(value, Path) and not value.is_file():
+            raise UserError(f"--archive {value} does not exist")
+        name = Path(str(value).partition("?")[0]).name
+        if len(names) == 1:
+            name = names[0]
+        if name not in names:
+            raise UserError(f"{value}: {dataset.name} needs {' and '.join(names)}")
+        assigned[name] = value
+    return assigned
+
+
+def _find_archives(folder: Path, names: Sequence[str]) -> Sources:
+    archives: Sources = {name: folder / name for name in names if (folder / name).is_file()}
+    if not archives:
+        raise UserError(f"--archive: the folder {folder} has no {' or '.join(names)}")
+    return archives
+
+
+def _is_ready(dataset: DatasetSource, root: Path) -> bool:
+    try:
+        index = dataset.read(root)
+    except UserError:
+        return False
+    print_plain(f"{_describe_counts(dataset, index)} under {root}: nothing to do")
+    return True
+
+
+def _install(dataset: DatasetSource, root: Path, local: Sources) -> ImageIndex:
+    """Unpacks the files of a dataset, checks them, and moves the folder into place.
+
+    Args:
+        dataset: the dataset.
+        root: the folder of datasets.
+        local: what the user named for some of the files; the others are downloaded.
+    """
+    sources: Sources = {file.name: file.url for file in dataset.files if file.url}
+    sources |= local
+    _check_sources(dataset, root, sources)
+    staging, downloads = root / f".{dataset.name}.unpacking", root / ".downloads"
+    _make_staging(staging)
+    try:
+        for file in dataset.files:
+            archive = _fetch(file, sources[file.name], downloads)
+            print_plain(f"unpacking {archive}")
+            unpack(archive, staging / file.into)
+            fault_point("unpacked")
+        if dataset.build is not None:
+            dataset.build(staging)
+        index = _verify(dataset, staging)
+        os.sync()  # all files are on disk before the folder is renamed
+        _move_into_place(staging / dataset.folder, root / dataset.folder)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    for name, source in sources.items():
+        if isinstance(source, str):
+            (downloads / name).unlink()
+    return index
+
+
+def _check_sources(dataset: DatasetSource, root: Path, sources: Sources) -> None:
+    lacking = [file for file in dataset.files if file.name not in sources]
+    if lacking:
+        options = " ".join(f"--archive {file.name}" for file in dataset.files)
+        files = "".join(f"\n  {file.name}: {file.home}" for file in lacking)
+        raise UserError(
+            f"{dataset.name} has no public source without a login; get{files}\n"
+            f"and {preparation_advice(dataset.name, root)} {options}"
+        )
+
+
+def _fetch(file: SourceFile, source: Path | str, downloads: Path) -> Path:
+    """Returns the archive, downloaded if its source is an address, with the published checksum."""
+    if isinstance(source, str):
+        print_plain(f"downloading {file.name} from {source}")
+        return download(source, downloads / file.name, file.checksum)
+    if file.checksum is not None:
+        file.checksum.check(source)
+    return source
+
+
+def _move_into_place(folder: Path, target: Path) -> None:
+    """Renames a complete folder to `target`; an incomplete one there gets another name."""
+    if target.exists() or target.is_symlink():
+        aside = target.with_name(f"{target.name}.incomplete-{int(time.time())}")
+        target.rename(aside)
+        print_plain(f"the incomplete folder was renamed to {aside}")
+    folder.rename(target)
+
+
+def _make_staging(folder: Path) -> None:
+    """Makes an empty folder in the place of what a killed process has left.
+
+    Raises:
+        UserError: there is a link of this name, or a folder that this command has not made.
+    """
+    if os.path.lexists(folder):
+        ours = folder.is_dir() and ((folder / MARK).is_file() or not any(folder.iterdir()))
+        if folder.is_symlink() or not ours:
+            raise UserError(f"data.root: {folder} is not of this command; rename or remove it")
+        shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    (folder / MARK).touch()
+
+
+def _verify(dataset: DatasetSource, staging: Path) -> ImageIndex:
+    try:
+        index = dataset.read(staging)
+        check_images(index)
+    except UserError as error:
+        reason = str(error).removeprefix("data.root: ").partition("; run:")[0]
+        reason = reason.replace(str(staging), "the archive")
+        raise UserError(
+            f"this is not the published {dataset.name}: {reason}; download the files again"
+        ) from error
+    return index
+
+
+def _describe_counts(dataset: DatasetSource, index: ImageIndex) -> str:
+    return f"{dataset.name}: {len(index.images):,} images, {index.labels.max() + 1:,} classes"

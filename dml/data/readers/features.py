@@ -1,0 +1,89 @@
+"""Stored features: rows of a file of `dml.embed`, which are trained on instead of images."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from dml.core.errors import UserError
+from dml.core.regular_files import check_regular
+from dml.core.text_columns import plain_text_columns
+from dml.data.image_index import ImageIndex, StoredFeatures, Subset, hash_text
+from dml.data.readers.folder import index_table
+from dml.retrieval.embedding_file import open_embeddings
+
+HASHED = ("embeddings.npy", "views.npy", "labels.npy", "splits.npy")  # not paths: files may move
+
+
+@plain_text_columns()
+def read_features(root: str | Path, split_seed: int | None = None) -> ImageIndex:
+    """Returns the index of a file of features, with the classes and splits that it names.
+
+    Args:
+        root: the `.npz` file.
+        split_seed: see `read_folder`; of a file without splits.
+
+    Raises:
+        UserError: the file cannot be read, it names no classes, or they cannot be split.
+    """
+    path = Path(root)
+    if not path.is_file() or path.suffix != ".npz":
+        command = "dml embed <network> <images> <file>.npz --features --views 8"
+        raise UserError(f"data.root: no .npz file {path} of features; to write one: {command}")
+    stored = open_embeddings(path)
+    if stored.labels is None:
+        raise UserError(f"data.root: {path} has no labels; embed images whose classes are known")
+    table = pd.DataFrame({"path": map(Path, stored.paths), "label": stored.labels})
+    if stored.splits is not None:
+        table["split"], split_seed = stored.splits, None  # classes in the order of the dataset
+    features = StoredFeatures(stored.embeddings, stored.views)
+    return replace(index_table(path, table, split_seed), name=path.stem, features=features)
+
+
+def hash_features(path: Path) -> str:
+    """Returns a hash of the arrays in a file of features, by their checksums in the archive.
+
+    Other archives of equal arrays have the same hash; empty if the file is no archive.
+    """
+    check_regular(path)
+    if not zipfile.is_zipfile(path):
+        return ""
+    with zipfile.ZipFile(path) as archive:
+        members = sorted((entry.filename, entry.CRC, entry.file_size) for entry in archive.filelist)
+    arrays = [member for member in members if member[0] in HASHED]
+    return hash_text(str(arrays))
+
+
+class FeatureDataset(Dataset[tuple[Tensor, int]]):
+    """Rows of features of a subset, in batches.
+
+    Keys are `row`, for the plain image, or `(row, draw)`, for a view that the seed `draw` chooses.
+    """
+
+    def __init__(self, subset: Subset) -> None:
+        assert subset.index.features is not None
+        self.subset, self.features = subset, subset.index.features
+
+    def __len__(self) -> int:
+        return len(self.subset)
+
+    def __getitems__(self, keys: Sequence[int | tuple[int, int]]) -> tuple[Tensor, Tensor]:
+        """Returns features B×F in float32 and labels B."""
+        plain, views = self.features
+        pairs = [key if isinstance(key, tuple) else (key, None) for key in keys]
+        positions = np.array([row for row, _ in pairs])
+        rows = self.subset.rows[positions]
+        if views is None or any(draw is None for _, draw in pairs):
+            values = plain[rows]
+        else:
+            values = views[rows, [draw % views.shape[1] for _, draw in pairs]]
+        labels = torch.from_numpy(self.subset.labels[positions])
+        return torch.from_numpy(values.astype(np.float32, copy=False)), labels

@@ -1,0 +1,411 @@
+"""A user's images: one folder per class, or a CSV file with path, label and optionally split."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import logging
+import os
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import pandas as pd
+
+from dml.core.class_labels import check_names
+from dml.core.errors import UserError, first_line
+from dml.core.plain_text import show_line
+from dml.core.regular_files import is_shell_pipe, read_regular_text
+from dml.core.text_columns import plain_text_columns
+from dml.data.image_index import TESTED, ImageIndex
+from dml.data.readers.folder_names import (
+    OTHER_FORMATS,
+    VALIDATION,
+    find_splits,
+    is_system_folder,
+    parse_split,
+    place_validation,
+)
+from dml.data.readers.published_dataset import find_missing
+
+SUFFIXES = (
+    ".jpg", ".jpeg", ".jfif", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm",
+)  # fmt: skip
+BOX = ["x_1", "y_1", "x_2", "y_2"]  # columns of a CSV file
+OUTSIDE = "outside of folders of classes"
+log = logging.getLogger(__name__)
+
+
+@plain_text_columns()
+def read_folder(root: str | Path, split_seed: int | None = None) -> ImageIndex:
+    """Returns the index of a user's images.
+
+    `root` is one of
+
+    - a folder `<class>/<image>`,
+    - a folder `<split>/<class>/<image>` with the splits train and test, or train, query, gallery,
+      in any spelling (`Train`, `cars_train`, `testing`; see `folder_names.find_splits`),
+    - a CSV file with the columns path (relative to the CSV's folder, or absolute), label and,
+      optionally, split, and x_1, y_1, x_2, y_2 in pixels for boxes in upright images.
+
+    Without splits the first half of the classes is for training; protocols validate on the last of
+    these. `1` and `01` are two classes. A class folder may have subfolders. Hidden files and
+    folders are ignored, and folders of disks, archives and photo servers (`@eaDir`).
+
+    Validation images (`val`, `valid`, `validation`) are the test where there is no other, else left
+    out: protocols take validation classes from the training classes. Notes of the index say so, and
+    count what was left out.
+
+    Args:
+        root: the folder, or the CSV file.
+        split_seed: shuffles the order of the classes, which depends on nothing but their names;
+            None: alphabetical, or numerical if all names are whole numbers.
+
+    Raises:
+        UserError: `root` or a file does not exist, the CSV file is invalid, there are fewer than
+            two classes, folders are neither splits nor classes, a class is in both training and
+            test, or the splits leave nothing to retrieve.
+    """
+    root = Path(root)
+    if not root.exists():
+        raise UserError(f"data.root: no folder or CSV file {root}; set it with data.root=<path>")
+    if root.is_dir():
+        table, advice = _read_folders(root), ""
+    else:
+        table, advice = _read_csv(root), "; paths are relative to the folder of the CSV file"
+    files = table["path"].tolist()
+    missing = find_missing(files)
+    if missing:
+        first = show_line(str(missing[0]))
+        _refuse(root, f"{len(missing)} of {len(files)} images do not exist, first {first}{advice}")
+    index = index_table(root, table, split_seed)
+    return replace(index, notes=(*table.attrs.get("notes", ()), *index.notes))
+
+
+def index_table(root: Path, table: pd.DataFrame, split_seed: int | None) -> ImageIndex:
+    """Returns the index of a table with the columns path, label and, optionally, split.
+
+    Raises:
+        UserError: as `read_folder`, whose `split_seed` it takes too.
+    """
+    names = _class_names(table["label"])
+    if split_seed is not None:
+        names.sort(key=lambda name: _hash_name(name, split_seed))
+    if len(names) < 2:
+        _refuse(
+            root,
+            f"images of {len(names)} classes, at least 2 are needed: <class>/<image> or "
+            f"<split>/<class>/<image> in a folder, where images are {' '.join(SUFFIXES)}, or a "
+            f"CSV file with the columns path,label",
+        )
+    labels = pd.Categorical(table["label"], categories=names).codes.astype(np.int64)
+    notes: list[str] = []
+    if "split" in table:
+        roles, notes = _read_roles(table["split"])
+        splits = set(roles) - {"unused"}
+        if splits not in ({"train", "test"}, {"train", "query", "gallery"}):
+            named = ", ".join(sorted(table["split"].unique()))
+            _refuse(
+                root,
+                f"the splits are {named}; expected 'train' and 'test', or 'train', 'query' and "
+                f"'gallery'",
+            )
+    else:
+        roles = np.where(labels < len(names) // 2, "train", "test")
+    _check_classes(root, labels, roles, names)
+    folder = root if root.is_dir() else root.parent
+    return ImageIndex(
+        name=folder.resolve().name or "folder",
+        images=table["path"].tolist(),
+        labels=labels,
+        roles=roles,
+        own_split="split" in table,
+        root=folder,
+        fingerprint_name="folder",
+        notes=tuple(notes),
+    )
+
+
+def _read_roles(names: pd.Series) -> tuple[np.ndarray, list[str]]:
+    """Returns the role of each image by the name of its split in any spelling, and notes.
+
+    Names that mean no split stay as they are.
+    """
+    roles = {}
+    for name in names.unique():
+        split = parse_split(name)
+        roles[name] = name if split is None else split.split
+    notes = []
+    validation = [name for name, role in roles.items() if role == VALIDATION]
+    if validation:
+        role, note = place_validation(roles.values())
+        roles |= dict.fromkeys(validation, role)
+        notes = [f"data: '{name}' {note}" for name in validation]
+    return names.map(roles).to_numpy(str), notes
+
+
+def list_images(
+    source: str | Path | Sequence[Any] | np.ndarray,
+) -> tuple[list[Path], dict[str, str]]:
+    """Returns the images of a source, and path → name of the class, empty if classes are unknown.
+
+    Args:
+        source: a folder, searched with its subfolders, whose images have the class `<class>` if all
+            are in `<class>/` or `<split>/<class>/`; a CSV file with the column path and, for
+            classes, label; a text file with a path per line; one image; or paths. Paths in a file
+            are absolute, or relative to its folder.
+
+    Raises:
+        UserError: there is no such file, it cannot be read, or an image or all images are missing.
+    """
+    labels: list[str] = []
+    if isinstance(source, str | Path):
+        files, labels = _list_source(Path(source))
+    else:
+        files = [Path(file) for file in source]
+    if not files:
+        raise UserError(f"images: none in {source}; their names end in {' '.join(SUFFIXES)}")
+    missing = find_missing(files)
+    if missing:
+        first = show_line(str(missing[0]))
+        raise UserError(f"images: {len(missing)} of {len(files)} do not exist, first {first}")
+    return files, dict(zip(map(str, files), labels, strict=False))
+
+
+def _list_source(source: Path) -> tuple[list[Path], list[str]]:
+    """Returns the images of a folder or a file, and their classes if they are known."""
+    if os.path.isdir(source):
+        files, folders, left_out = _walk(source)
+        if left_out:
+            log.warning("images: %s", describe_left_out(source, left_out))
+        return files, _find_labels(folders)
+    if source.name.lower().endswith(SUFFIXES):
+        return [source], []
+    if source.suffix.lower() == ".csv":
+        table = _read_csv(source, ("path",))
+        return table["path"].tolist(), table.get("label", pd.Series()).tolist()
+    try:
+        text = read_regular_text(source, typed=True, encoding="utf-8-sig")
+    except (OSError, ValueError) as error:
+        raise UserError(f"images: {source} is no folder, image or list of paths") from error
+    folder = Path() if is_shell_pipe(source) else source.parent
+    lines = [line.strip() for line in text.split("\n")]
+    return [folder / line for line in lines if line], []
+
+
+def _find_labels(folders: Sequence[tuple[str, ...]]) -> list[str]:
+    """Returns the class of each image by its folders; none if they are not known of all."""
+    tops = _top_folders(folders)
+    roles = find_splits(tops).roles
+    if roles and roles.keys() != tops.keys():
+        return []  # splits and others
+    level = 1 if roles else 0
+    if not all(len(parts) > level for parts in folders):
+        return []
+    return [parts[level] for parts in folders]
+
+
+def _top_folders(folders: Iterable[tuple[str, ...]]) -> dict[str, bool]:
+    """Returns top folder → whether most of its images are in folders below it."""
+    nested: Counter[str] = Counter()
+    for parts in folders:
+        if len(parts) > 1:
+            nested[parts[0]] += 1
+        elif parts:
+            nested[parts[0]] -= 1
+    return {name: count > 0 for name, count in nested.items()}
+
+
+def _read_csv(path: Path, required: Sequence[str] = ("path", "label")) -> pd.DataFrame:
+    """Returns path, label and, if given, split of the images in a CSV file.
+
+    The file is UTF-8 with a header, separated by commas, semicolons or tabs. Spaces around a value
+    are ignored, and other columns after a warning; labels are names, never numbers. An image may
+    be listed with several boxes (`dml.data.image_index.split_box`).
+
+    Args:
+        path: the file; the paths in it are absolute, or relative to its folder.
+        required: columns that it must have.
+
+    Raises:
+        UserError: the file is not a table of this form.
+    """
+    table = _select_columns(path, _parse_csv(path), required)
+    for row in table[table.isna().any(axis=1)].to_numpy(str):
+        _refuse(path, f"a value is missing: {', '.join(row)}")
+    try:
+        check_names(table.get("label", ()))
+    except ValueError as error:
+        _refuse(path, str(error))
+    if BOX[0] in table:
+        _append_boxes(path, table)
+    table["path"] = [path.parent / os.path.normpath(file) for file in table["path"]]
+    for file in table["path"][table["path"].duplicated()]:
+        _refuse(path, f"{file} is listed twice; remove one line")
+    return table
+
+
+def _parse_csv(path: Path) -> pd.DataFrame:
+    try:
+        text = read_regular_text(path, encoding="utf-8-sig")
+        delimiter = max(",;\t", key=text.partition("\n")[0].count)
+        with warnings.catch_warnings(action="error"):  # a row with too many values
+            options = {"dtype": str, "keep_default_na": False, "index_col": False}
+            table = pd.read_csv(io.StringIO(text), sep=delimiter, **options)
+    except (OSError, ValueError, pd.errors.ParserWarning) as error:
+        _refuse(path, f"no table of comma-separated values in UTF-8 ({first_line(error)})")
+    return table.rename(columns=str.strip)
+
+
+def _select_columns(path: Path, table: pd.DataFrame, required: Sequence[str]) -> pd.DataFrame:
+    """Returns the columns that are used, without spaces around values and without empty rows."""
+    columns = [name for name in ("path", "label", "split") if name in table]
+    if not set(required).issubset(columns):
+        _refuse(
+            path,
+            f"the first line must name the columns {','.join(required)} and, optionally, split; "
+            f"they are: {', '.join(table)[:80]}",
+        )
+    if set(BOX).issubset(table):
+        columns += BOX
+    unused = [name for name in table if name not in columns]
+    if unused:
+        log.warning("%s: columns that are not used: %s", path, ", ".join(unused))
+    used = table[columns]
+    for name in columns:
+        used[name] = used[name].str.strip()
+    return used.replace("", None).dropna(how="all")
+
+
+def _append_boxes(path: Path, table: pd.DataFrame) -> None:
+    """Appends the box of each row to its path (`split_box`)."""
+    try:
+        corners = table[BOX].astype(float).clip(0).round().astype(int).astype(str)
+    except ValueError as error:
+        _refuse(path, f"a box is not four numbers ({first_line(error)})")
+    table["path"] += "#" + corners.agg(",".join, axis=1)
+
+
+def _read_folders(root: Path) -> pd.DataFrame:
+    """Returns path, label and, if the top folders are splits, split of the images in a folder.
+
+    `attrs["notes"]` says what was left out.
+    """
+    files, folders, left_out = _walk(root)
+    splits = find_splits(_top_folders(folders))
+    if splits.problem:
+        _refuse(root, splits.problem)
+    level = 1 if splits.roles else 0
+    rows: dict[str, list[Any]] = {"path": [], "label": []}
+    if level:
+        rows["split"] = []
+    for file, parts in zip(files, folders, strict=True):
+        if len(parts) <= level:
+            left_out[OUTSIDE] += 1
+            continue
+        rows["path"].append(file)
+        rows["label"].append(parts[level])
+        if level:
+            rows["split"].append(parts[0])
+    table = pd.DataFrame(rows)
+    if left_out:
+        table.attrs["notes"] = (f"data: {describe_left_out(root, left_out)}",)
+    return table
+
+
+def describe_left_out(root: Path, left_out: Counter[str]) -> str:
+    """Returns how many images of a folder were left out, and why."""
+    total = sum(left_out.values())
+    reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(left_out.items()))
+    return f"{total} files of {root} are left out: {reasons}"
+
+
+def _walk(root: Path) -> tuple[list[Path], list[tuple[str, ...]], Counter[str]]:
+    """Returns the images below a folder, and for each the names of the folders in between.
+
+    Also returns the number of files that were left out, by the reason. Hidden folders are not
+    counted.
+    """
+
+    def fail(error: OSError) -> NoReturn:
+        raise UserError(f"data.root: cannot read {error.filename}: {error.strerror}") from error
+
+    files = []
+    left_out: Counter[str] = Counter()
+    for parent, folders, names in os.walk(root, onerror=fail, followlinks=True):
+        system = [name for name in folders if is_system_folder(name)]
+        for name in system:
+            folders.remove(name)
+            if not name.startswith("."):
+                left_out[f"in {name}"] += _count_images(Path(parent, name))
+        for name in names:
+            reason = _why_left_out(name)
+            if reason is None:
+                files.append(Path(parent, name))
+            elif reason:
+                left_out[reason] += 1
+    files.sort()
+    return files, [file.relative_to(root).parts[:-1] for file in files], +left_out
+
+
+def _why_left_out(name: str) -> str | None:
+    """Returns why a file is left out, empty if it is no image; None: it is read."""
+    suffix = os.path.splitext(name)[1].lower()
+    if suffix in OTHER_FORMATS:
+        return f"{suffix}, which is not read"
+    if suffix not in SUFFIXES:
+        return ""
+    return "hidden" if name.startswith(".") else None
+
+
+def _count_images(folder: Path) -> int:
+    """Returns the number of images in a folder of a system, as far as it can be read."""
+    count = 0
+    for _, _, names in os.walk(folder):
+        count += sum(name.lower().endswith(SUFFIXES) for name in names)
+    return count
+
+
+def _class_names(labels: Iterable[str]) -> list[str]:
+    """Returns the names of the classes in the order of their labels."""
+    names = set(labels)
+    if not all(name.isascii() and name.isdigit() for name in names):
+        return sorted(names)
+    return sorted(names, key=_as_number)
+
+
+def _as_number(name: str) -> tuple[int, str, str]:
+    """Returns a key of the numerical order, without a conversion: names may exceed int64."""
+    digits = name.lstrip("0")
+    return len(digits), digits, name
+
+
+def _hash_name(name: str, seed: int) -> bytes:
+    # A name on a disk may be no UTF-8.
+    return hashlib.sha256(f"{seed} {name}".encode(errors="surrogateescape")).digest()
+
+
+def _check_classes(root: Path, labels: np.ndarray, roles: np.ndarray, names: Sequence[str]) -> None:
+    """Checks that the test classes are unseen, and that some query has a relevant image."""
+    trained, tested = np.isin(roles, "train"), np.isin(roles, TESTED)
+    shared = np.intersect1d(labels[trained], labels[tested])
+    if len(shared):
+        shown = ", ".join(names[label] for label in shared[:5])
+        _refuse(
+            root,
+            f"{len(shared)} classes are in both training and test ({shown}); scores are of unseen "
+            f"classes: assign each class to one side, or remove the splits to halve the classes",
+        )
+    if (roles == "query").any():
+        if not np.isin(labels[roles == "query"], labels[roles == "gallery"]).any():
+            _refuse(root, "no query has an image of its class in the gallery; add some")
+    elif np.bincount(labels[tested]).max() < 2:
+        _refuse(root, "no unseen class has two images, so that nothing can be retrieved; add some")
+
+
+def _refuse(root: Path, problem: str) -> NoReturn:
+    raise UserError(f"data.root: {root}: {problem}")

@@ -1,1 +1,0 @@
-"""The dataset of emoji by nine designers: its packages, drawings and pictures."""

@@ -1,0 +1,48 @@
+"""Ranks your loss among the losses of the reality check: docs/results/reality_check.md
+
+    python studies/check_loss.py features.npz loss._target_=my_losses.MyLoss +loss.margin=0.2
+    python studies/check_loss.py features.npz loss=supcon
+    python studies/check_loss.py features.npz loss=supcon --quick    a first look, no evidence
+
+Trains only this loss, with the search, steps and repeats of the study; the scores of the other
+losses are those of the study. `make features.npz` makes the features, in about 13 minutes.
+Options are those of train.py: `'+space.loss.margin={low:0,high:1}'` is searched.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # this clone
+from scripts import clone  # noqa: F401, I001
+
+from dml.cli.error_lines import report_errors
+from dml.cli.parser import Parser, parse_path
+from dml.core.names import check_name
+
+
+@report_errors
+def main(argv: list[str] | None = None) -> int:
+    """Returns 0."""
+    parser = Parser(__doc__)
+    parser.add_argument("features", type=parse_path)
+    parser.add_argument("options", nargs="+", metavar="option=value")
+    parser.add_argument("--name", default="yours", help="of the loss, in table and picture")
+    parser.add_argument("--quick", action="store_true", help="three trials, two repeats")
+    parser.add_argument("--outputs", type=parse_path, default=Path("outputs/check_loss"))
+    parser.add_argument("--overwrite", action="store_true", help="replace any page of this name")
+    options = vars(parser.parse(argv))
+    check_name(options["name"], "--name")
+    # Imported late: --help need not load torch.
+    from studies.reality_check.check import check_loss
+    from studies.reality_check.page import check_page
+
+    if not options.pop("overwrite"):
+        check_page(options["outputs"], f"{options['name']}_page", f"# {options['name']} ")
+    check_loss(**options)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,157 @@
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from dml.core.errors import UserError
+from dml.data.decode import decode_image
+from dml.data.image_index import ImageIndex, describe_images
+from dml.data.preparation import image_check
+from dml.data.preparation.image_check import exclude_undecodable
+from dml.data.readers.folder import read_folder
+from tests.data.trees import class_folders, save, truncate
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> ImageIndex:
+    return read_folder(class_folders(tmp_path / "birds", classes=4, per_class=3))
+
+
+@pytest.mark.promise(
+    "guides/own_images.md",
+    "images cannot be decoded: all of them are listed, a line each, with the option that leaves "
+    "them out",
+)
+def test_all_undecodable_images_are_listed_with_the_option_that_skips_them(index, tmp_path):
+    for row in (2, 7):
+        truncate(index.images[row])
+    with pytest.raises(UserError) as error:
+        exclude_undecodable(index, False, tmp_path / "cache")
+    lines = str(error.value).splitlines()
+    assert str(index.images[2]) in lines[0]
+    assert str(index.images[7]) in lines[1]
+    assert lines[2].startswith("data: 2 of 12 images of birds cannot be decoded")
+    assert "data.skip_corrupt=true" in lines[2]
+
+
+def test_skipped_images_leave_contiguous_labels(index: ImageIndex, tmp_path: Path):
+    for row in (3, 4, 5, 11):
+        truncate(index.images[row])
+    kept = exclude_undecodable(index, True, tmp_path / "cache")
+    assert kept.labels.tolist() == [0, 0, 0, 1, 1, 1, 2, 2]
+    assert kept.skipped == 4
+    assert len(kept.images) == len(kept.roles) == 8
+
+
+def forbid_decoding(monkeypatch) -> None:
+    monkeypatch.setattr(image_check, "decode_image", None)
+
+
+def test_unchanged_files_are_decoded_once(index, tmp_path, monkeypatch):
+    truncate(index.images[7])
+    first = exclude_undecodable(index, True, tmp_path / "cache")
+    with monkeypatch.context() as patch:
+        forbid_decoding(patch)
+        again = exclude_undecodable(index, True, tmp_path / "cache")
+        assert (again.images, again.content) == (first.images, first.content)
+        save(index.images[7], 1)
+        with pytest.raises(TypeError):
+            exclude_undecodable(index, True, tmp_path / "cache")
+    assert exclude_undecodable(index, True, tmp_path / "cache").skipped == 0
+
+
+def decoded_files(monkeypatch) -> list[Path]:
+    decoded = []
+
+    def decode(image, **options):
+        decoded.append(image)
+        return decode_image(image, **options)
+
+    monkeypatch.setattr(image_check, "decode_image", decode)
+    return decoded
+
+
+def replace_bytes(path: Path, later: int = 1) -> None:
+    """Changes the content of a file of the same size, `later` seconds afterwards."""
+    status, content = path.stat(), path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + later * 10**9))
+
+
+def raw_images(root: Path) -> Path:
+    for number in range(8):
+        path = root / f"c{number // 2}" / f"{number}.ppm"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"P6 4 4 255\n" + bytes([number]) * 48)
+    return root
+
+
+def test_only_changed_files_are_read_again_and_change_the_content(tmp_path, monkeypatch):
+    index = read_folder(raw_images(tmp_path / "raw"))
+    decoded = decoded_files(monkeypatch)
+    first = exclude_undecodable(index, False, tmp_path / "cache").content
+    assert len(decoded) == 8
+    os.utime(index.images[3])  # touched, not changed
+    assert exclude_undecodable(index, False, tmp_path / "cache").content == first
+    assert decoded[8:] == [index.images[3]]
+    replace_bytes(index.images[5])
+    assert exclude_undecodable(index, False, tmp_path / "cache").content != first
+    assert decoded[9:] == [index.images[5]]
+
+
+def test_a_check_works_where_nothing_can_be_written(tmp_path):
+    index = read_folder(raw_images(tmp_path / "raw"))
+    (tmp_path / "file").touch()
+    first = exclude_undecodable(index, False, tmp_path / "file" / "cache")
+    assert exclude_undecodable(index, False, tmp_path / "file" / "cache").content == first.content
+    replace_bytes(index.images[0])
+    assert exclude_undecodable(index, False, tmp_path / "file" / "cache").content != first.content
+
+
+@pytest.mark.parametrize("stored", ["{}", "[]", "no", '{"images": [[1]]}', '{"2": "damaged"}'])
+def test_a_stored_check_of_another_form_is_made_again(tmp_path, stored):
+    index = read_folder(raw_images(tmp_path / "raw"))
+    first = exclude_undecodable(index, False, tmp_path / "cache")
+    (file,) = (tmp_path / "cache").glob("checked-*.json")
+    file.write_text(stored)
+    assert exclude_undecodable(index, False, tmp_path / "cache").content == first.content
+
+
+def test_boxes_change_with_their_file(tmp_path):
+    root = raw_images(tmp_path)
+    rows = [f"c{n // 2}/{n}.ppm,k{n // 2},{x},0,4,4" for n in range(8) for x in (0, 2)]
+    (root / "list.csv").write_text("\n".join(["path,label,x_1,y_1,x_2,y_2", *rows]) + "\n")
+    index = read_folder(root / "list.csv")
+    first = exclude_undecodable(index, False, tmp_path / "cache")
+    assert len(first.images) == 16
+    assert not first.notes
+    replace_bytes(root / "c1/3.ppm")
+    assert exclude_undecodable(index, False, tmp_path / "cache").content != first.content
+
+
+@pytest.mark.promise(
+    "guides/own_images.md",
+    "a picture is in two classes, byte for byte: a note names it",
+)
+def test_equal_pictures_of_two_classes_are_noted(tmp_path):
+    root = raw_images(tmp_path / "raw")
+    for name in ("c1/same", "c3/same", "c3/again"):
+        shutil.copy(root / "c0/0.ppm", root / f"{name}.ppm")
+    checked = exclude_undecodable(read_folder(root), False, tmp_path / "cache")
+    (note,) = checked.notes
+    assert note.startswith("data: 3 images are also in another class")
+    assert note.count("0.ppm and") == 3
+
+
+@pytest.mark.promise("guides/own_images.md", "images have transparent pixels: a note counts them")
+def test_transparent_images_are_counted(tmp_path):
+    root = raw_images(tmp_path / "raw")
+    for name, alpha in (("c0/a", 0), ("c1/b", 254), ("c2/opaque", 255)):
+        Image.new("RGBA", (4, 4), (0, 0, 0, alpha)).save(root / f"{name}.png")
+    checked = exclude_undecodable(read_folder(root), False, tmp_path / "cache")
+    assert checked.transparent == 2
+    (note,) = describe_images(checked)
+    assert "2 of 11 images have transparent pixels" in note
+    assert "data.background" in note

@@ -1,0 +1,111 @@
+import hashlib
+import shutil
+import tarfile
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from dml.core.download import Checksum
+from dml.core.errors import UserError
+from dml.data.preparation.prepare import prepare
+from dml.data.preparation.sources import SOURCES, DatasetSource
+from tests.core.servers import Behavior, serving
+from tests.data.trees import TREES
+from tests.killed_process import die_at
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+def publish(name: str, folder: Path) -> DatasetSource:
+    """Packs a small dataset into the files of the real one at `folder/site`; returns its source."""
+    real, site, tree = SOURCES[name], folder / "site", folder / "tree"
+    TREES[name](tree)
+    site.mkdir()
+    files = []
+    for file in real.files:
+        source, stem = tree / file.into, Path(file.name).stem
+        inside = real.folder if file.into == "." else stem
+        if (source / file.name).is_file():
+            shutil.copy(source / file.name, site)
+        elif file.name.endswith(".zip"):
+            shutil.make_archive(str(site / stem), "zip", source, inside)
+        else:
+            with tarfile.open(site / file.name, "w:gz") as tar:
+                tar.add(source / inside, inside)
+        digits = hashlib.md5((site / file.name).read_bytes()).hexdigest()
+        files.append(replace(file, checksum=Checksum("md5", digits)))
+    return replace(real, files=tuple(files), read=partial(real.read, images=12, classes=4))
+
+
+def visible(root: Path) -> list[str]:
+    return sorted(path.name for path in root.iterdir() if not path.name.startswith("."))
+
+
+def test_hostile_archive_leaves_nothing(root: Path, tmp_path: Path):
+    cub, archive = publish("cub", tmp_path), tmp_path / "hostile.tgz"
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(tmp_path / "tree" / "CUB_200_2011", "CUB_200_2011")
+        tar.add(tmp_path / "tree" / "CUB_200_2011" / "images.txt", "../escaped.txt")
+    trusting = replace(cub, files=(replace(cub.files[0], checksum=None),))
+    with pytest.raises(UserError, match=r"is refused: '\.\./escaped.txt'"):
+        prepare(trusting, root, archives=[archive])
+    assert visible(root) == []
+    assert not list(tmp_path.rglob("escaped.txt"))
+
+
+def test_killed_preparation_leaves_no_dataset_and_is_repeated(root: Path, tmp_path: Path):
+    cars = publish("cars", tmp_path)
+    archives = [tmp_path / "site" / file.name for file in cars.files]
+    assert die_at("unpacked", prepare, cars, root, archives) == -9
+    assert visible(root) == []
+    assert (root / ".cars.unpacking").exists()
+    prepare(cars, root, archives)
+    assert visible(root) == ["cars196"]
+    assert not (root / ".cars.unpacking").exists()
+
+
+@pytest.mark.parametrize("breaks", [0, 3])
+@pytest.mark.parametrize("name", sorted(TREES))
+def test_whole_way_from_a_server_that_breaks_off(name, breaks, root, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("dml.core.download.time.sleep", lambda seconds: None)
+    dataset = publish(name, tmp_path)
+    behavior = Behavior(break_after=1000, breaks=breaks)
+    with serving(tmp_path / "site", behavior) as address:
+        urls = [f"{address}/{file.name}?download=1" for file in dataset.files]
+        for _ in range(2):
+            prepare(dataset, root, urls=urls)
+    said = capsys.readouterr().out.splitlines()
+    assert "12 images, 4 classes" in said[-2]
+    assert f"ready, train with data={name}" in said[-2]
+    assert "nothing to do" in said[-1]
+    assert breaks or len(behavior.requests) == len(dataset.files)
+    assert visible(root) == [dataset.folder]
+    assert not list(root.glob(".downloads/*"))
+    here, there = dataset.read(root), dataset.read(tmp_path / "tree")
+    assert here.fingerprint() == there.fingerprint()
+
+
+@pytest.mark.parametrize("kind", ["folder", "link", "file"])
+def test_what_a_user_has_in_the_hidden_place_stays(root: Path, tmp_path: Path, kind: str):
+    cars, hidden = publish("cars", tmp_path), root / ".cars.unpacking"
+    archives = [tmp_path / "site" / file.name for file in cars.files]
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    root.mkdir(exist_ok=True)
+    if kind == "link":
+        hidden.symlink_to(mine)
+    elif kind == "folder":
+        hidden.mkdir()
+        (hidden / "notes.txt").write_text("mine")
+    else:
+        hidden.write_text("mine")
+    with pytest.raises(UserError, match="is not of this command"):
+        prepare(cars, root, archives)
+    assert not list(mine.iterdir())
+    assert hidden.is_symlink() == (kind == "link")
+    assert kind != "folder" or (hidden / "notes.txt").read_text() == "mine"

@@ -1,0 +1,49 @@
+"""What a config builds: the images that a network gets."""
+
+import numpy as np
+import pytest
+import timm
+import torch
+from PIL import Image
+from timm.data import create_transform, resolve_model_data_config
+from torchvision.transforms.functional import pil_to_tensor
+
+from dml.runs.build import Builder
+from dml.runs.load import compose_network
+
+
+@pytest.fixture(scope="module")
+def photo():
+    pixels = np.random.default_rng(0).integers(0, 256, (260, 340, 3), np.uint8)
+    return Image.fromarray(pixels)
+
+
+def prepare(photo, *words):
+    """The input that a network gets of a test image, and the spread of its channels."""
+    config = compose_network(["data=folder", "backbone.weights=none", *words])
+    embedder = Builder(config).embedder()
+    transforms = Builder(config).transforms(embedder)
+    return transforms.to_input(transforms.test(pil_to_tensor(photo))[None])[0], transforms
+
+
+@pytest.mark.parametrize(
+    "model", ["vit_tiny_patch16_224", "resnet18.tv_in1k", "mobilenetv3_small_050"]
+)
+def test_a_network_of_timm_gets_the_test_images_of_timm(photo, model):
+    """With the interpolation of its record: bicubic or bilinear."""
+    record = resolve_model_data_config(timm.create_model(model))
+    expected = create_transform(**record)(photo)
+    words = ("backbone=timm", f"backbone.model='{model}'", "embedder.token_pooling=token")
+    made, transforms = prepare(photo, *words)
+    level = 1 / 255 / min(record["std"])
+    assert made.shape == expected.shape
+    assert (made - expected).abs().max() < 2.5 * level
+    crop = next(step for step in transforms.train if hasattr(step, "interpolation"))
+    assert crop.interpolation.value == record["interpolation"]
+
+
+def test_bn_inception_gets_blue_green_red_of_255_levels_minus_the_mean(photo):
+    made, transforms = prepare(photo, "backbone=bn_inception")
+    pixels = transforms.test(pil_to_tensor(photo)).float()
+    for channel, (color, mean) in enumerate(((2, 104), (1, 117), (0, 128))):
+        torch.testing.assert_close(made[channel], pixels[color] - mean)

@@ -1,0 +1,137 @@
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from dml.config.check import check
+from dml.core.errors import ConfigError, UserError
+from dml.runs.build import Builder
+from dml.runs.dry_run import dry_run
+
+HERE = __name__
+
+
+def tried(cfg):
+    """Builds network and loss for eight numbers and two classes, and tries them."""
+    builder = Builder(config := check(cfg))
+    builder.check_arguments()
+    builder.embedder()
+    dry_run(builder.method(2, 8), config, builder.optimizer, 2, 8, torch.device("cpu"))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["loss=ms", f"loss._target_={HERE}.failing"], "loss: it fails on a batch"),
+        (
+            ["loss=custom", f"loss._target_={HERE}.OneArgument"],
+            r"fails on a batch, called as loss\(embeddings, labels\[, indices_tuple\]\): .*forward",
+        ),
+        (
+            ["loss=custom", f"loss._target_={HERE}.Detached"],
+            "loss: its value has no gradient; is it detached?",
+        ),
+        (["loss=ms", f"loss._target_={HERE}.nothing"], "loss._target_: .* not create a loss"),
+        ([f"method._target_={HERE}.nothing"], "method._target_: .* not create a method"),
+        ([f"optim._target_={HERE}.nothing"], "optim._target_: does not create a torch"),
+    ],
+)
+def test_errors_of_the_dry_run(composed, overrides, message):
+    with pytest.raises((ConfigError, UserError), match=message) as caught:
+        tried(composed(*overrides))
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_the_schedule_of_endless_training_is_tried_briefly(composed):
+    """The schedule of the traditional protocol is stepped as often as the run would."""
+    tried(composed("protocol.epochs=1000000000"))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "problem"),
+    [
+        ("loss.alpha=abc", "loss.alpha: 'abc'"),
+        ("loss.alpha=-1", "loss.alpha: must be above 0, got -1"),
+        ("embedder.size=1.5", "embedder.size: 1.5"),
+        ("embedder.pooling=foo", "embedder.pooling: 'foo'"),
+        ("backbone.width=x", "backbone.width: 'x'"),
+        ("loss=triplet loss.margin=null", "loss.margin: null"),
+        ("method=metrix loss=ms method.types=[feature,embedding]", "method.types"),
+        ("method=metrix loss=ms method.types=[]", "method.types"),
+        ("method=metrix loss=ms method.alpha=0", "method.alpha"),
+        ("method=metrix loss=ms +method.hard_negatives.x=3", "method.hard_negatives.x"),
+        ("method=ccp loss=c1 method.pool_size=0", "method.pool_size"),
+        ("optim.schedule.step_size=a", "optim.schedule.step_size: 'a'"),
+        ("optim.schedule.step_size=0", "optim.schedule: these values make it fail"),
+        ("+optim.groups.head.foo=3", "optim.groups.head.foo: AdamW"),
+        ("+optim.groups.hed.lr=3", "optim.groups.hed: 'hed'"),
+        ("+optim.args.foo=3", "optim.args.foo: AdamW"),
+        ("optim._target_=torch.optim.AdamX", "optim._target_: torch.optim has no 'AdamX'"),
+        ("optim.loss_lr_ratio=null", "optim.loss_lr: the loss has parameters"),
+    ],
+)
+def test_a_run_is_refused_before_it_has_a_folder(composed, overrides, problem):
+    cfg = composed(*overrides.split())
+    with pytest.raises(ConfigError) as caught:
+        tried(cfg)
+    assert any(line.startswith(problem) for line in caught.value.problems), caught.value.problems
+
+
+def test_all_invalid_arguments_are_reported_together(composed):
+    cfg = composed("loss.alpha=a", "backbone.width=b", "embedder.bias=c")
+    with pytest.raises(ConfigError) as caught:
+        tried(cfg)
+    names = [line.partition(":")[0] for line in caught.value.problems]
+    assert names == ["loss.alpha", "backbone.width", "embedder.bias"]
+
+
+def test_a_schedule_made_for_fewer_epochs(composed):
+    schedule = "{_target_:torch.optim.lr_scheduler.OneCycleLR,max_lr:1,total_steps:5}"
+    cfg = composed("~optim.schedule", f"+optim.schedule={schedule}", "protocol.epochs=5")
+    tried(cfg)
+    cfg.protocol.epochs = 6
+    with pytest.raises(ConfigError, match=r"optim\.schedule: .* total steps is 5"):
+        tried(cfg)
+
+
+def test_the_loss_that_is_tried_stays_as_it_is(composed):
+    builder = Builder(check(composed("loss=contrastive", "method=xbm", "data=digits")))
+    method = builder.method(2, 8)
+    before = copy.deepcopy(method.state_dict())
+    dry_run(method, builder.config, builder.optimizer, 2, 8, torch.device("cpu"))
+    assert str(method.state_dict()) == str(before)
+
+
+class OneArgument(nn.Module):
+    """A loss without labels."""
+
+    def forward(self, embeddings):
+        return embeddings.sum()
+
+
+class Detached(nn.Module):
+    """A loss that trains nothing."""
+
+    def forward(self, embeddings, labels, indices_tuple=None):
+        return embeddings.detach().sum()
+
+
+def nothing(*args, **kwargs):
+    """A target that accepts any argument and creates nothing."""
+
+
+def failing(**kwargs):
+    """A loss that fails only when it is computed."""
+    return nn.Bilinear(2, 2, 2)
+
+
+class Nothing(nn.Module):
+    """A loss whose first batches are empty."""
+
+    def forward(self, embeddings, labels):
+        return 0.0
+
+
+def test_a_loss_may_be_empty_in_its_first_batch(composed):
+    tried(composed("loss=custom", f"loss._target_={HERE}.Nothing"))

@@ -1,0 +1,125 @@
+"""A small study from its declaration to its page, and losses of a user in it."""
+
+import pytest
+import torch
+
+from dml.core.errors import UserError
+from studies.reality_check import check
+from studies.reality_check.declaration import Claim
+from studies.reality_check.page import write_page
+from studies.reality_check.trainings import Results, train_arm
+from tests.runs.test_stored_features import write
+
+SMALL = {
+    "search.trials": 2,
+    "search.startup": 1,
+    "protocol.repeats": 2,
+    "protocol.workers": 1,
+    "protocol.steps_per_epoch": 4,
+    "data.batch_size": 16,
+    "embedder.size": 8,
+}
+
+
+class Constant(torch.nn.Module):
+    def forward(self, embeddings, labels):
+        return 0 * embeddings.sum()
+
+
+class Squares(torch.nn.Module):
+    def __init__(self, scale=1.0):
+        super().__init__()
+        self.scale = scale
+
+    def forward(self, embeddings, labels):
+        same = labels[:, None] == labels
+        return self.scale * (same.float() - embeddings @ embeddings.T).square().mean()
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    """Trains two arms; returns the study, its features and a folder of its tables."""
+    folder = tmp_path_factory.mktemp("study")
+    features = write(folder / "made.npz", classes=24)
+    declared = check.read_declaration(check.DECLARATION)
+    options = [*declared.options, *(f"{name}={value}" for name, value in SMALL.items())]
+    first, again = declared.same
+    arms = {name: declared.arms[name] for name in declared.same}
+    claims = [Claim(better=first, than=again, source="a test")]
+    changes = {"options": options, "epochs": [2, 4], "arms": arms, "claims": claims}
+    study = declared.model_copy(update={**changes, "reference": first})
+    first, again = (train_arm(study, a, arms[a], features, folder / "outputs" / a) for a in arms)
+    results = first.add(again)
+    results.scores["declared"] = "0000000"
+    results.write(folder / "tables")
+    return study, features, folder / "tables"
+
+
+@pytest.fixture
+def ranked(published, tmp_path, monkeypatch):
+    study, features, tables = published
+    monkeypatch.setattr(check, "read_declaration", lambda path: study)
+    monkeypatch.setattr(check, "RESULTS", tables)
+
+    def run(*options, quick=False):
+        check.check_loss(features, options, "yours", quick, tmp_path)
+        return tmp_path
+
+    return run
+
+
+def test_tables_hold_every_model_and_class_once(published):
+    study, _, tables = published
+    results = Results.read(tables)
+    assert results.scores.groupby("arm").size().to_dict() == dict.fromkeys(study.arms, 16)
+    assert results.trials.groupby("arm").size().to_dict() == dict.fromkeys(study.arms, 2)
+    assert results.classes.groupby(["arm", "epochs"]).size().max() == 2
+    assert results.scores.groupby("epochs").steps.unique().to_dict() == {2: [8], 4: [16]}
+    assert set(results.curves.groupby(["arm", "epochs"]).step.max()) == {8, 16}
+
+
+def test_a_study_of_images(published, tmp_path):
+    options = ["data=digits", "protocol=validation", "evaluation.keep_embeddings=true"]
+    options += ["search=grid", "+space.optim.lr={choices:[1e-4,1e-3]}", "protocol.repeats=2"]
+    claims = [Claim(better="not_trained", than="proxy_anchor", source="a test")]
+    changes = {"features": None, "options": options, "epochs": [1, 2], "claims": claims}
+    study = published[0].model_copy(update=changes)
+    first, again = (train_arm(study, a, study.arms[a], "data", tmp_path / a) for a in study.arms)
+    results = first.add(again)
+    assert set(results.scores.edges) == {"optim.lr"}
+    results.scores["declared"] = "0000000"
+    write_page(study, results, tmp_path, "images")
+    page = (tmp_path / "images.md").read_text()
+    assert "2 repeats (seeds), each" in page
+    assert "edge of the range: `optim.lr`" in page
+
+
+def test_a_loss_is_ranked_among_the_published_ones(ranked, capsys):
+    folder = ranked(
+        f"loss._target_={__name__}.Squares", "+loss.scale=1", "+space.loss.scale={low:0.1,high:2}"
+    )
+    page = (folder / "yours_page.md").read_text()
+    assert "`yours` above `proxy_anchor`" in page
+    assert "loss.scale=" in page
+    assert (folder / "yours_page" / "ranking.png").exists()
+    assert "of 3" in (text := capsys.readouterr().out)
+    assert "compared with proxy_anchor" in text
+
+
+def test_a_loss_without_gradient_is_named(ranked):
+    with pytest.raises(UserError, match="no gradient"):
+        ranked(f"loss._target_={__name__}.Constant")
+
+
+def test_a_quick_look_is_marked(ranked, capsys):
+    folder = ranked("loss=ms", quick=True)
+    assert "no evidence" in (folder / "yours_page.md").read_text()
+    assert "no evidence" in capsys.readouterr().out
+
+
+def test_names_of_the_study_and_other_features_are_refused(ranked, published, tmp_path):
+    with pytest.raises(UserError, match="is a loss of the study"):
+        check.check_loss(published[1], ["loss=ms"], "proxy_anchor", False, tmp_path)
+    other = write(tmp_path / "other.npz", classes=20)
+    with pytest.raises(UserError, match="not the features of the study: 60 images of 10"):
+        check.check_loss(other, ["loss=ms"], "yours", False, tmp_path)
