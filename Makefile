@@ -76,12 +76,13 @@ features.npz: $(INSTALLED)
 	@$(BIN)/dml embed timm:tf_efficientnet_lite0 data=emoji features.npz --features --views 8 \
 		backbone.input_size=64 backbone.weights=$(WEIGHTS)
 
-# Its packages are installed at the first call; they are not needed for anything else.
+# Its packages are installed at the first call; they are not needed for anything else. Other builders
+# that read mkdocs.yml take the same folder: mkdocs build, properdocs build -f mkdocs.yml.
 docs: $(INSTALLED)
-	@$(BIN)/python scripts/make_docs.py
-	@$(BIN)/python -c 'import mkdocs' 2> /dev/null || \
+	@$(BIN)/python -c 'import zensical, latex2mathml' 2> /dev/null || \
 		$(BIN)/python -m pip install -qq --disable-pip-version-check --editable ".[docs]"
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+	@$(BIN)/python scripts/make_docs.py --site
+	@$(BIN)/zensical build --strict
 	@echo "the site is in build/site; with its search: python -m http.server --directory build/site"
 
 lint: $(INSTALLED)
@@ -95,5 +96,5 @@ format: $(INSTALLED)
 	@$(BIN)/ruff format .
 
 clean:
-	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache *.egg-info
+	rm -rf build dist .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache *.egg-info
 	find dml tests scripts studies -name __pycache__ -type d -prune -exec rm -rf {} +

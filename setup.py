@@ -3,10 +3,13 @@
 A wheel holds the files of `configs/` as `dml/_configs`; `dml/core/installation.py` finds them.
 """
 
-from setuptools import find_packages, setup
+from setuptools import find_namespace_packages, setup
 
+# Folders of data files count as packages, too.
+code = find_namespace_packages(include=["dml*"], exclude=["*__pycache__*"])
+groups = [f"dml._configs.{name}" for name in find_namespace_packages("configs")]
 setup(
-    packages=[*find_packages(include=["dml*"]), "dml._configs", "hydra_plugins"],
+    packages=[*code, "dml._configs", *groups, "hydra_plugins"],
     package_dir={"dml._configs": "configs"},
     package_data={
         "dml": ["py.typed"],

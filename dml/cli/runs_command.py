@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import sys
+from argparse import Namespace
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,6 +14,7 @@ from dml.cli.parser import Parser, parse_folder, rarely_collect_garbage
 from dml.core.errors import ConfigError, UserError, nearest
 from dml.core.installation import shell_command
 from dml.core.plain_text import escape_json, print_plain
+from dml.core.text_columns import plain_text_columns
 
 if TYPE_CHECKING:  # otherwise imported late: --help need not load it
     from dml.core.plain_console import PlainConsole
@@ -78,6 +80,12 @@ def main(words: Sequence[str]) -> int:
     action, words = split_action(options.words)
     check_words(action, words, options.json)
     rarely_collect_garbage()
+    return _run(action, words, options)
+
+
+@plain_text_columns()
+def _run(action: str, words: list[str], options: Namespace) -> int:
+    """Carries out an action on the runs that its words name."""
     from dml.results.frame import join_runs, load_runs, one_per_run
     from dml.results.run_list import find_run, select_runs
 

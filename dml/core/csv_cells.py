@@ -6,6 +6,8 @@ import csv
 import re
 from typing import TYPE_CHECKING, Any
 
+from dml.core.text_columns import plain_text_columns
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -13,6 +15,7 @@ _FORMULA = re.compile("'*[=+\\-@\t\r]")
 _QUOTED_FORMULA = re.compile("'+[=+\\-@\t\r]")
 
 
+@plain_text_columns()
 def write_csv(table: pd.DataFrame) -> str:
     """Returns a table as CSV without formulas (`quote_formulas`) and without its index."""
     quoted = quote_formulas(table)

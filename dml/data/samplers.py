@@ -171,7 +171,7 @@ def build_schedule(
 def augmentation_seeds(seed: int, step: int, count: int) -> list[int]:
     """Returns `count` independent 63-bit seeds for the augmentations of one step."""
     state = np.random.SeedSequence([seed, 2, step]).generate_state(count, np.uint64)
-    return [int(value >> 1) for value in state]
+    return [int(value) >> 1 for value in state]
 
 
 def class_pool(
@@ -196,7 +196,7 @@ def class_pool(
         too_few = len(images) < images_per_class
         rows += rng.choice(images, images_per_class, replace=too_few).tolist()
     state = np.random.SeedSequence([seed, 4, number]).generate_state(len(rows), np.uint64)
-    return [(row, int(value >> 1)) for row, value in zip(rows, state, strict=True)]
+    return [(row, int(value) >> 1) for row, value in zip(rows, state, strict=True)]
 
 
 def _rows_by_class(labels: np.ndarray) -> list[np.ndarray]:

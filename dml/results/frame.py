@@ -34,6 +34,7 @@ from dml.core.metric_names import is_score
 from dml.core.regular_files import open_regular
 from dml.core.secrets import mask_options
 from dml.core.statistics import Estimate
+from dml.core.text_columns import plain_text_columns
 from dml.runs.folder.stored_run import Result, State, StoredRun, find_runs, read_run
 
 GROUPS = ("data", "protocol", "loss", "method", "backbone")
@@ -130,6 +131,7 @@ def join_runs(parts: Iterable[Runs]) -> Runs:
     return Runs(pd.concat(tables), stored)
 
 
+@plain_text_columns()
 def make_frame(runs: Iterable[StoredRun]) -> pd.DataFrame:
     """Returns the table of some runs, in their order."""
     rows: list[dict[str, Any]] = []

@@ -32,6 +32,7 @@ from dml.core.plain_console import PlainConsole
 from dml.core.plain_text import encode, markdown_text, show_text
 from dml.core.progress import format_epoch, show_progress
 from dml.core.regular_files import open_regular
+from dml.core.text_columns import plain_text_columns
 from dml.results import catalog
 from dml.results.compare import BLOCKING, MARKS, VERDICTS, Caveat, Comparison, is_comparable
 from dml.results.frame import format_option, join_some, read_runs, short_names, write_runs
@@ -50,6 +51,7 @@ DECIMALS = {"train_steps": 0, "best_epoch": 1}  # where nothing is published; of
 MAX_COMMANDS = 5  # that the terminal shows
 
 
+@plain_text_columns()
 def write_reports(
     names: Sequence[str],
     root: Path,

@@ -20,6 +20,7 @@ from dml.core.metric_names import SAME, is_score, metric_label, tabled
 from dml.core.plain_text import encode
 from dml.core.progress import format_epoch
 from dml.core.statistics import Estimate, welch
+from dml.core.text_columns import plain_text_columns
 from dml.results.frame import (
     GROUPS,
     NAMED,
@@ -414,6 +415,7 @@ def _curve_titles(runs: Runs) -> list[str]:
     return titles
 
 
+@plain_text_columns()
 def summarize_sweep(folders: Iterable[Path], outputs: Path, width: int) -> list[Text]:
     """Returns the table of the finished runs of a multirun, and draws their curves.
 

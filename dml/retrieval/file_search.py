@@ -18,6 +18,7 @@ import torch
 from dml.core.atomic_io import replace_file
 from dml.core.errors import UserError
 from dml.core.plain_text import print_plain
+from dml.core.text_columns import plain_text_columns
 from dml.retrieval.embedding_file import ImageEmbeddings, open_embeddings
 from dml.retrieval.exact.search import nearest_neighbors
 
@@ -32,6 +33,7 @@ LARGEST = 1e18  # norm of an embedding, whose square float32 holds
 DUPLICATE = 1e-3  # largest distance, of the query's length 1: float16 has three digits
 
 
+@plain_text_columns()
 def search_file(
     path: str | Path,
     queries: Sequence[str | Path | int],

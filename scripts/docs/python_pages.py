@@ -1,4 +1,4 @@
-"""Reference of the Python API: a page per part, whose entries mkdocstrings expands on the site."""
+"""Reference of the Python API: a page per part, whose entries are written out on the site."""
 
 from __future__ import annotations
 

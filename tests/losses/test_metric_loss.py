@@ -43,6 +43,9 @@ def test_autocast_is_off(loss: nn.Module, dtype: torch.dtype) -> None:
     assert torch.equal(call(x.half(), y), loss(x.half().float(), y))
 
 
+MEASURED_BY_CDIST = {"c2", "triplet"}  # torch 2.11 has no second derivative of cdist
+
+
 @pytest.mark.parametrize("name", LOSSES)
 def test_a_penalty_on_the_gradient_is_trained_or_an_error(name: str) -> None:
     torch.manual_seed(0)
@@ -53,6 +56,10 @@ def test_a_penalty_on_the_gradient_is_trained_or_an_error(name: str) -> None:
             torch.autograd.grad(loss(x, y), x, create_graph=True)
         return
     (gradient,) = torch.autograd.grad(loss(x, y), x, create_graph=True)
+    if name in MEASURED_BY_CDIST and torch.__version__ < (2, 12):
+        with pytest.raises(NotImplementedError, match="_cdist_backward"):
+            torch.autograd.grad((gradient * direction).sum(), x)
+        return
     (second,) = torch.autograd.grad((gradient * direction).sum(), x)
 
     def gradient_at(z: torch.Tensor) -> torch.Tensor:

@@ -73,6 +73,8 @@ def test_patches_are_averaged_without_class_and_register_tokens():
 
 @pytest.mark.parametrize("model", REFUSED)
 def test_networks_that_do_not_fit_are_refused(model):
+    if model not in timm.list_models():
+        pytest.skip(f"timm {timm.__version__} has no {model}")
     size = find_record(model)["input_size"][1]
     with pytest.raises(
         ConfigError, match=r"^backbone: TimmBackbone .* returns a (list|tuple), not"

@@ -3,6 +3,7 @@ import logging
 import numpy as np
 import pytest
 import torch
+from packaging.version import Version
 from torch.nn import functional as F
 
 from dml.core.errors import UserError
@@ -169,7 +170,10 @@ def test_missing_values_of_parquet(tmp_path, name):
     values = columns[name].to_pylist()
     columns[name] = pyarrow.array([None, *values[1:]], columns[name].type)
     parquet.write_table(pyarrow.table(columns), tmp_path / "x.parquet")
-    with pytest.raises(UserError, match=f"{name}: 1 of 60 are missing"):
+    message = f"{name}: 1 of 60 are missing"
+    if name == "embeddings" and Version(pyarrow.__version__) < Version("26"):
+        message = "cannot be read .*lists to be of size=5 but index 1 had size=0"  # of pyarrow
+    with pytest.raises(UserError, match=message):
         open_embeddings(tmp_path / "x.parquet")
 
 

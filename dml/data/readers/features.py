@@ -15,6 +15,7 @@ from torch.utils.data import Dataset
 
 from dml.core.errors import UserError
 from dml.core.regular_files import check_regular
+from dml.core.text_columns import plain_text_columns
 from dml.data.image_index import ImageIndex, StoredFeatures, Subset, hash_text
 from dml.data.readers.folder import index_table
 from dml.retrieval.embedding_file import open_embeddings
@@ -22,6 +23,7 @@ from dml.retrieval.embedding_file import open_embeddings
 HASHED = ("embeddings.npy", "views.npy", "labels.npy", "splits.npy")  # not paths: files may move
 
 
+@plain_text_columns()
 def read_features(root: str | Path, split_seed: int | None = None) -> ImageIndex:
     """Returns the index of a file of features, with the classes and splits that it names.
 

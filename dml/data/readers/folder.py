@@ -20,6 +20,7 @@ from dml.core.class_labels import check_names
 from dml.core.errors import UserError, first_line
 from dml.core.plain_text import show_line
 from dml.core.regular_files import is_shell_pipe, read_regular_text
+from dml.core.text_columns import plain_text_columns
 from dml.data.image_index import TESTED, ImageIndex
 from dml.data.readers.folder_names import (
     OTHER_FORMATS,
@@ -39,6 +40,7 @@ OUTSIDE = "outside of folders of classes"
 log = logging.getLogger(__name__)
 
 
+@plain_text_columns()
 def read_folder(root: str | Path, split_seed: int | None = None) -> ImageIndex:
     """Returns the index of a user's images.
 

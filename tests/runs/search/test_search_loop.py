@@ -90,7 +90,8 @@ def test_a_search_finds_the_best_and_trains_it(undisturbed, prepared):
 def test_a_trial_has_the_same_number_and_values_everywhere(undisturbed, prepared):
     found = expected(undisturbed, prepared)
     folder = found["folder"]
-    stored = pd.read_csv(folder.search / "trials.csv", index_col="number")
+    table = folder.search / "trials.csv"
+    stored = pd.read_csv(table, index_col="number", float_precision="round_trip")
     log = (folder.path / "train.log").read_text()
     assert f"number {found['summary']['search']['best_trial']}," in folder.best.read_text()
     for number, _, value, params in found["trials"]:

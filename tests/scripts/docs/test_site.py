@@ -1,0 +1,158 @@
+"""The folder from which a site is built: plain Markdown that any builder reads."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from dml.core.errors import UserError
+from scripts.docs.equations import draw_equations
+from scripts.docs.python_reference import describe
+from scripts.docs.site import make_navigation, make_page, rewrite_links, write_site
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def repository(tmp_path):
+    """A clone with three pages, a picture, and a document at its root."""
+    for name, text in {
+        "docs/index.md": "# Start\n\n[results](results/README.md), [changes](../CHANGELOG.md)\n",
+        "docs/results/README.md": "# Results\n\n![a picture](plot.png) [start](../index.md)\n",
+        "docs/results/study.md": "# Study\n",
+        "docs/results/plot.png": "",
+        "docs/site.css": "",
+        "docs/.nav.yml": "nav:\n- index.md\n- Results: [results/index.md, results/*.md]\n",
+        "CHANGELOG.md": "# Changelog\n\n[results](docs/results/study.md), [code](dml/x.py)\n",
+    }.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return tmp_path
+
+
+def read_files(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.*"))
+
+
+def test_the_folder_has_every_page_and_picture(repository):
+    (repository / "docs/.nav.yml").write_text(
+        "nav:\n- index.md\n- More: [changelog.md, results/index.md, results/*.md]\n"
+    )
+    (repository / "build/pages").mkdir(parents=True)
+    (repository / "build/pages/removed.md").write_text("of an earlier call")
+    write_site(repository, repository / "build")
+    pages = repository / "build/pages"
+    assert read_files(pages) == [
+        "changelog.md",
+        "index.md",
+        "results/index.md",
+        "results/plot.png",
+        "results/study.md",
+        "site.css",
+    ]
+    assert (
+        "[results](results/index.md), [changes](changelog.md)" in (pages / "index.md").read_text()
+    )
+    assert "![a picture](plot.png) [start](../index.md)" in (pages / "results/index.md").read_text()
+    assert "[results](results/study.md), code\n" in (pages / "changelog.md").read_text()
+    assert yaml.safe_load((repository / "build/nav.yml").read_text()) == {
+        "nav": ["index.md", {"More": ["changelog.md", "results/index.md", "results/study.md"]}]
+    }
+
+
+def test_a_page_without_a_section_is_named(repository):
+    with pytest.raises(UserError, match=r"\.nav\.yml: no section has changelog\.md; add a line"):
+        write_site(repository, repository / "build")
+    assert not (repository / "build").exists()
+
+
+def test_a_section_of_a_page_that_is_gone_is_named(repository):
+    with pytest.raises(UserError, match=r"results/index\.md does not exist; correct or remove"):
+        make_navigation(repository / "docs/.nav.yml", ["index.md", "results/study.md"])
+
+
+@pytest.mark.parametrize(
+    ("source", "link", "rewritten"),
+    [
+        ("docs/losses/ms.md", "[a](index.md#symbols)", "[a](index.md#symbols)"),
+        ("docs/losses/ms.md", "[`a`](../results/README.md)", "[`a`](../results/index.md)"),
+        ("docs/glossary.md", "[a](../README.md#methods)", "[a](index.md)"),
+        ("docs/results/README.md", "[a](../../data/README.md#emoji)", "a"),
+        ("docs/results/README.md", "[a](../../dml/losses)", "a"),
+        ("CONTRIBUTING.md", "[a](docs/guides/own_loss.md)", "[a](guides/own_loss.md)"),
+        ("CONTRIBUTING.md", "[a](BENCHMARKS.md) [b](LICENSE)", "[a](benchmarks.md) b"),
+        (
+            "docs/a.md",
+            "[a](https://x.org/b.md) [b](mailto:c)",
+            "[a](https://x.org/b.md) [b](mailto:c)",
+        ),
+        ("docs/a.md", "![two [x]](x.png)", "![two [x]](x.png)"),
+        ("docs/a.md", "```python\nx[0](../train.py)\n```", "```python\nx[0](../train.py)\n```"),
+    ],
+)
+def test_links_lead_from_page_to_page(source, link, rewritten):
+    assert rewrite_links(link, source) == rewritten
+
+
+def test_equations_are_mathml():
+    pytest.importorskip("latex2mathml")
+    page = draw_equations(
+        "```math\n[x]_+ * y'\n```\n\n$$a\n= b$$\n\nThe $x_i$ and $F^*_c$, at 5 $ and 6 $.\n"
+    )
+    assert page.count('<div class="equation"><math') == 2
+    assert page.count('display="inline"') == 2
+    assert page.endswith(", at 5 $ and 6 $.\n")
+    between_tags = re.findall(r">([^<]+)<", page.replace("\n", ""))
+    assert not [text for text in between_tags if re.search(r"[*_`\[\]]", text)]
+
+
+@pytest.mark.parametrize(
+    "text", ["a `$x$` b", "```sh\necho $a $b$c\n```", "a <code>$x$</code> b", "5 $ or $6", "\\$x$"]
+)
+def test_code_and_amounts_are_no_equations(text):
+    assert draw_equations(text) == text
+
+
+def test_an_entry_of_the_reference_is_markdown():
+    page = make_page(
+        "## f\n\n::: dml.losses.C1Loss\n    options:\n      members: false\n", "docs/a.md"
+    )
+    assert "C1Loss(epsilon: float = 1e-05, margin: float = 0.5)" in page
+    assert "- `margin`: m, inner product below which" in page
+    assert "```pycon\n>>> loss = C1Loss()" in page
+    assert ":::" not in page
+    assert "&#91;1 − s − ε]&#95;+" in page, "brackets and underscores of prose format nothing"
+
+
+def test_a_long_signature_has_a_line_for_each_parameter():
+    entry = describe("dml.runs.load.load", with_members=False)
+    assert entry.split("```")[1].splitlines() == [
+        "python",
+        "load(",
+        "    source: str | Path,",
+        "    repeat: int | None = None,",
+        "    fold: int | None = None,",
+        "    device: str = 'cpu',",
+        "    *,",
+        "    trust: bool = False,",
+        ") -> tuple[Embedder, nn.Module]",
+    ]
+
+
+def test_members_are_the_documented_public_methods():
+    entry = describe("dml.training.interfaces.Method", with_members=True)
+    headings = re.findall(r"^### (\w+)$", entry, re.M)
+    assert "on_stall" in headings
+    assert not [name for name in headings if name.startswith("_") or name == "forward"]
+    assert "###" not in describe("dml.training.interfaces.Method", with_members=False)
+
+
+def test_every_page_of_the_repository_is_in_the_navigation_once():
+    pages = [path.relative_to(ROOT / "docs").as_posix() for path in ROOT.glob("docs/**/*.md")]
+    pages = [page.replace("README.md", "index.md") for page in pages]
+    pages += ["benchmarks.md", "changelog.md", "contributing.md"]
+    navigation = str(make_navigation(ROOT / "docs/.nav.yml", sorted(pages)))
+    named = re.findall(r"'([\w/]+\.md)'", navigation)
+    assert sorted(named) == sorted(pages)
