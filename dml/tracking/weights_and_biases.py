@@ -70,8 +70,7 @@ class WandbTracker(Tracker):
         self.project, self.entity, self.mode = project, entity, mode
         self.keeps_a_copy = mode != "disabled"
         self.tags = mask_words(map(str, tags))
-        self._check_accepted("tracking.project", project=project)
-        self._check_accepted("tracking.tags", run_tags=self.tags)
+        self._check_accepted()
         self.artifacts = artifacts
         options: dict[str, Any] = {"quiet": True, "silent": mode == "offline"}
         options |= _mask_described(settings or {})
@@ -85,12 +84,18 @@ class WandbTracker(Tracker):
         self._open: dict[str, Any] = {}  # id → wandb's run object
         self._failed = self._written = False
 
-    def _check_accepted(self, option: str, **settings: Any) -> None:
-        """Raises UserError with W&B's reason if it does not accept the value of an option."""
+    def _check_accepted(self) -> None:
+        """Raises UserError if W&B does not accept the project or a tag."""
         try:
-            self.wandb.Settings(**settings)
+            self.wandb.Settings(project=self.project)
         except Exception as error:  # UsageError of W&B, ValueError of pydantic
-            raise UserError(f"{option}: {' '.join(str(error).split())}") from error
+            raise UserError(f"tracking.project: {' '.join(str(error).split())}") from error
+        for tag in self.tags:
+            if not 1 <= len(tag) <= LONGEST_TAG:
+                raise UserError(
+                    f"tracking.tags: '{tag}' has {len(tag)} characters; W&B takes 1 to "
+                    f"{LONGEST_TAG}"
+                )
 
     def _log_in(self) -> None:
         """Logs in with a stored key, without a prompt, which would block a job on a cluster."""
