@@ -243,13 +243,18 @@ def self_mask(self_B: Tensor, references: int) -> Tensor:
 def loss_proxies(loss: Any) -> tuple[Tensor, Tensor] | None:
     """Returns the proxies P×D of a loss and their labels P, class by class; None: it has none.
 
+    Every class has the same number of proxies.
+
     Args:
         loss: of this package or of pytorch-metric-learning.
     """
-    proxies = getattr(loss, "proxies", getattr(loss, "mean_fields", None))
+    proxies = getattr(loss, "proxies", None)
+    if proxies is None:
+        proxies = getattr(loss, "mean_fields", None)
     if proxies is None and hasattr(loss, "fc"):  # D×P, of PML's SoftTriple
         proxies = loss.fc.T
-    if not isinstance(proxies, Tensor) or not len(proxies):
+    if not isinstance(proxies, Tensor) or len(proxies) == 0:
         return None
-    labels = torch.arange(loss.num_classes, device=proxies.device)
-    return proxies.detach(), labels.repeat_interleave(len(proxies) // loss.num_classes)
+    classes = torch.arange(loss.num_classes, device=proxies.device)
+    proxies_per_class = len(proxies) // loss.num_classes
+    return proxies.detach(), classes.repeat_interleave(proxies_per_class)

@@ -71,13 +71,14 @@ def load_network(model: str, input_size: int, weights: str | None) -> Any:
 
 
 def _create(model: str, input_size: int, **options: Any) -> Any:
-    """Returns a new network without classifier."""
+    """Returns a new network without classifier, whose pooling is that of its authors."""
     import timm
 
     if find_record(model)["fixed_input_size"]:
         options["img_size"] = input_size
     network: Any = timm.create_model(model, num_classes=0, **options)
-    if "dinov3" in model and getattr(network, "num_prefix_tokens", False):  # not its ConvNeXt
+    has_class_token = getattr(network, "num_prefix_tokens", 0) > 0
+    if "dinov3" in model and has_class_token:  # a ConvNeXt of DINOv3 has none
         network.global_pool = "token"
     return network
 

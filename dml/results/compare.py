@@ -77,13 +77,15 @@ def list_caveats(
         source: the paper of the experiment; None for runs of no paper, which may be on any data.
     """
     caveats = []
-    is_stand_in = source is not None and runs.table.stand_in.iloc[0]
+    is_of_paper = source is not None
+    is_stand_in = is_of_paper and runs.table.stand_in.iloc[0]
     if is_stand_in:
         caveats.append(Caveat("S"))
     if planned is not None:
         caveats += _option_caveats(options, planned)
     caveats += _code_caveats([run.summary for run in runs.distinct if run.summary])
-    if planned is None and source and not is_stand_in:
+    # of stand-in data, the first caveat says enough
+    if planned is None and is_of_paper and not is_stand_in:
         caveats.append(Caveat("O", "not part of the experiment"))
     return caveats
 

@@ -59,7 +59,10 @@ POINT_COLUMNS = ["on", "method", "mean", "half"]  # of `_points`, after those of
 
 @contextmanager
 def new_picture(pictures: list[Picture], title: str) -> Iterator[Axes]:
-    """Yields empty axes, and appends the picture of what has been drawn into them."""
+    """Yields empty axes, and appends the picture of what has been drawn into them.
+
+    Where drawing raises an exception, nothing is appended.
+    """
     with plt.rc_context(STYLE):
         figure, axis = plt.subplots(figsize=(6.2, 3.8), layout="constrained")
         try:

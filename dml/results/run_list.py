@@ -96,15 +96,20 @@ def select_runs(runs: Runs, words: Sequence[str]) -> Runs:
 
 
 def _option_texts(runs: Runs, name: str) -> list[list[str]]:
-    """Returns the values of a name per run: none, or several options with this last part."""
+    """Returns the values of a name, as texts, for each run.
+
+    A column has one value per run. An option is meant by its dotted name or the last parts of it:
+    a run without such an option has no value, and a run with several has them all.
+    """
     if name in ("state", "id", *NAMES):
         return [[str(value)] for value in runs.table[name]]
-    texts: list[list[str]] = []
+    texts = []
     for options in runs.options:
-        texts.append([])
+        texts_of_run = []
         for option, value in options.items():
-            if f".{option}".endswith(f".{name}"):
-                texts[-1].append(format_option(value))
+            if option == name or option.endswith(f".{name}"):
+                texts_of_run.append(format_option(value))
+        texts.append(texts_of_run)
     return texts
 
 

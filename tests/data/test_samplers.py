@@ -104,6 +104,18 @@ def test_draws_differ_between_seeds_steps_and_items_and_repeat_when_asked_again(
     assert augmentation_seeds(1, 2, 3) == augmentation_seeds(1, 2, 3)
 
 
+@pytest.mark.parametrize("images", [1, 4, 6])
+def test_pools_repeat_images_only_in_classes_that_are_too_small(images: int):
+    repeated = set()
+    for number in range(20):
+        rows = np.array([row for row, _ in class_pool(LABELS, images, 0, number)])
+        for label, drawn in enumerate(rows.reshape(-1, images)):
+            assert set(LABELS[drawn]) == {label}
+            if len(set(drawn)) < images:
+                repeated.add(label)
+    assert repeated == set(np.flatnonzero(np.bincount(LABELS) < images))
+
+
 def test_pools_of_all_classes_differ_between_seeds_and_numbers():
     pools = [class_pool(LABELS, 4, seed, number) for seed in (0, 1) for number in range(5)]
     for pool in pools:

@@ -35,6 +35,7 @@ def test_equals_the_equations(classes: int, scale: float) -> None:
     with torch.no_grad():
         loss.norm_weight.uniform_(0.5, 2)
         loss.norm_bias.normal_()
+        loss.log_variances.uniform_(-2, 8)  # beyond both bounds of relu6
     x = (scale * torch.randn(12, 6, dtype=torch.float64)).requires_grad_()
     y = torch.randint(classes, (12,))
     actual, expected = loss(x, y), hist_reference(x, y, loss)

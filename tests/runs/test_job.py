@@ -107,6 +107,28 @@ def test_the_time_before_a_stop_is_kept(run_tiny, tmp_path):
     assert state["seconds"] > 0
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),  # test images select the epoch
+        ("protocol=holdout",),
+        ("protocol=holdout", "evaluation.test_curve=true"),
+    ],
+    ids=" ".join,
+)
+def test_a_run_that_was_stopped_scores_as_if_it_was_not(run_tiny, glyphs_root, tmp_path, words):
+    small = ("loss=contrastive", "data=glyphs", "data.reader.classes=24",
+             "data.reader.per_class=6", f"data.root={glyphs_root}", "protocol.epochs=2",
+             "protocol.evaluate_every=1", *words)  # fmt: skip
+    calm, calm_folder = run_tiny(*small, f"outputs={tmp_path}/calm")
+    with pytest.raises(RunStopped):
+        run_tiny(*small, "max_minutes=1e-9")
+    continued, folder = run_tiny(*small)
+    assert rows(folder) == rows(calm_folder)
+    for part in ("metrics", "untrained", "best_epoch"):
+        assert continued[part] == calm[part]
+
+
 def test_memory_and_workers_for_which_torch_has_no_exceptions():
     with (
         pytest.raises(UserError, match="the machine's memory is full"),

@@ -113,17 +113,21 @@ def characters(count: int) -> list[str]:
 
 
 def text_faces() -> dict[Path, set[int]]:
-    """Returns the font faces for running text: file → code points of its characters."""
+    """Returns the font faces for running text: file → code points of its characters.
+
+    These are DejaVu Sans, also monospaced, DejaVu Serif and STIX, each with bold and italic faces.
+    """
     from dml.core.plotting import matplotlib  # late: it takes a part of a second
 
     folder = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
     families = ("DejaVuSans", "DejaVuSerif", "STIXGeneral")
-    files = [path for path in sorted(folder.glob("*.ttf")) if path.name.startswith(families)]
-    return {
-        path: set(matplotlib.ft2font.FT2Font(str(path)).get_charmap())
-        for path in files
-        if "Display" not in path.name  # contains only a few symbols
-    }
+    faces = {}
+    for path in sorted(folder.glob("*.ttf")):
+        few_symbols = "Display" in path.name
+        if path.name.startswith(families) and not few_symbols:
+            glyph_of_code = matplotlib.ft2font.FT2Font(str(path)).get_charmap()
+            faces[path] = set(glyph_of_code)
+    return faces
 
 
 def _font(path: Path) -> ImageFont.FreeTypeFont:

@@ -186,13 +186,14 @@ class Metrix(Plain):
         for images, labels in batches:
             features = embedder.features(images)
             u_BD = unit_rows(embedder.embed(features))[0]
-            kind = draw_one(self.types)
-            _, sources_SD, pairs = self.select_pairs(u_BD, labels, kind, draw_one(self.pairs[kind]))
+            mix_type = draw_one(self.types)
+            pair_kind = draw_one(self.pairs[mix_type])
+            _, sources_SD, pairs = self.select_pairs(u_BD, labels, mix_type, pair_kind)
             if not len(pairs):
                 continue
             lambda_V = draw_lambdas(len(pairs), self.alpha, self.lambda_per, like=u_BD)
-            mixed_input = images if kind == "input" else features
-            mixed_VD = self.embed_mixed(embedder, kind, mixed_input, pairs, lambda_V)
+            mixed_input = images if mix_type == "input" else features
+            mixed_VD = self.embed_mixed(embedder, mix_type, mixed_input, pairs, lambda_V)
             if mixed_VD is None:
                 mixed_VD = mix(sources_SD, pairs.first, pairs.second, lambda_V)
             yield unit_rows(mixed_VD)[0]
@@ -238,20 +239,24 @@ class Metrix(Plain):
         """Returns the proxies of the clean loss."""
         return self.loss.proxies  # type: ignore[return-value]
 
-    def _select_possible(self, kind: str, requested: list[str]) -> list[str]:
-        """Returns the requested kinds of pairs that are possible for a type and this loss."""
+    def _select_possible(self, mix_type: str, requested: list[str]) -> list[str]:
+        """Returns the requested kinds of pairs that are possible for a type and this loss.
+
+        Raises:
+            UserError: none is.
+        """
         impossible = set()
-        if self.form.anchors == "proxies" and kind != "embed":
-            impossible = {"anc_neg"}  # a proxy has neither image nor features
+        if self.form.anchors == "proxies" and mix_type != "embed":
+            impossible.add("anc_neg")  # a proxy has neither image nor features
         if self.form.anchors == "proxies" and self.lone_anchors_only:
-            impossible = {"anc_neg"}  # every proxy of the batch has a positive
+            impossible.add("anc_neg")  # every proxy of the batch has a positive
         if self.form.others == "proxies":
-            impossible = {"neg_neg"}  # the mix is the anchor and needs a positive proxy
+            impossible.add("neg_neg")  # the mix is the anchor and needs a positive proxy
         possible = [name for name in requested if name not in impossible]
         if not possible:
             valid = ", ".join(name for name in PAIRS if name not in impossible)
             raise UserError(
-                f"method.pairs=[{', '.join(requested)}] with type '{kind}' and "
+                f"method.pairs=[{', '.join(requested)}] with type '{mix_type}' and "
                 f"{type(self.loss).__name__} leaves nothing to mix; choose from [{valid}]"
             )
         return possible

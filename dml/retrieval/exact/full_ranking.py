@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterator
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from dml.retrieval.exact.order import (
     first_equal_items,
@@ -80,28 +80,27 @@ class FullRanking:
                 yield rows, hits
 
     def _settle(self, rows_n: Tensor, scores_nN: Tensor, order_nN: Tensor, hits_nN: Tensor) -> None:
-        """Corrects, in place, the relevance at ranks whose order the scores leave open."""
-        close_nN = self._open_order(rows_n, scores_nN, order_nN)
-        in_run_nN = torch.zeros_like(hits_nN)
-        in_run_nN[:, :-1] = close_nN
-        in_run_nN[:, 1:] |= close_nN
-        rows_P, ranks_P = in_run_nN.nonzero(as_tuple=True)
+        """Corrects, in place, the relevance at ranks whose order the scores leave open.
+
+        Adjacent ranks in open order form a run. The items of a run are sorted by exact distance,
+        ties by index, and stay within its ranks.
+        """
+        rows_P, ranks_P, run_P = _find_runs(self._open_order(rows_n, scores_nN, order_nN))
         if not len(rows_P):
             return
-        starts_P = torch.ones_like(rows_P, dtype=torch.bool)
-        follows_P = rows_P[1:] == rows_P[:-1]
-        starts_P[1:] = ~(follows_P & close_nN[rows_P[1:], (ranks_P[1:] - 1).clamp(min=0)])
-        run_P = starts_P.cumsum(dim=0) - 1
         relevant_P = hits_nN[rows_P, ranks_P]
         # the order within a run matters only if it has relevant and irrelevant items
-        relevant_runs = torch.bincount(run_P, weights=relevant_P)
-        mixed = (relevant_runs > 0) & (relevant_runs < torch.bincount(run_P))
-        open_P = mixed[run_P]
-        rows_P, ranks_P, run_P = rows_P[open_P], ranks_P[open_P], run_P[open_P]
+        sizes = torch.bincount(run_P)
+        relevant_items = torch.bincount(run_P, weights=relevant_P)
+        is_mixed = (relevant_items > 0) & (relevant_items < sizes)
+        kept_P = is_mixed[run_P]
+        rows_P, ranks_P, run_P = rows_P[kept_P], ranks_P[kept_P], run_P[kept_P]
+        relevant_P = relevant_P[kept_P]
         columns_P = order_nN[rows_P, ranks_P]
         distances_P = self._squared_distances(rows_n, rows_P, columns_P)
+        # the first key is the run, and runs are numbered by row and rank: none leaves its ranks
         order_P = lexical_order(run_P, distances_P, columns_P)
-        hits_nN[rows_P, ranks_P] = relevant_P[open_P][order_P]
+        hits_nN[rows_P, ranks_P] = relevant_P[order_P]
 
     def _open_order(self, rows_n: Tensor, scores_nN: Tensor, order_nN: Tensor) -> Tensor:
         """Returns whether items of two adjacent ranks may be in another order (n×(N − 1)).
@@ -122,3 +121,16 @@ class FullRanking:
         keys, inverse_P = keys_P.unique(return_inverse=True)
         rows, columns = rows_n[keys // count], keys % count
         return squared_distances(self.query, self.gallery, rows, columns)[inverse_P]
+
+
+def _find_runs(open_nN: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns rows, ranks, and numbers of runs from 0, of all items in runs; ordered by these (P).
+
+    Args:
+        open_nN: whether a rank and the next one are in the same run (n×(N − 1)).
+    """
+    with_next_nN = nn.functional.pad(open_nN, (0, 1))
+    with_previous_nN = nn.functional.pad(open_nN, (1, 0))
+    rows_P, ranks_P = (with_next_nN | with_previous_nN).nonzero(as_tuple=True)
+    starts_P = ~with_previous_nN[rows_P, ranks_P]
+    return rows_P, ranks_P, starts_P.cumsum(dim=0) - 1

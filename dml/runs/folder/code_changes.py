@@ -50,14 +50,18 @@ def _without_code(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def describe_changed_code(code: Mapping[str, str], source: str | Path) -> str:
-    """Returns a warning if own files differ from those that a run was trained with, else nothing.
+    """Returns a warning if the user's files differ from those that a run was trained with.
+
+    It is empty if none differs. Files that do not exist here are not compared.
 
     Args:
-        code: node `code` of the run's config.
+        code: node `code` of the run's config: module → hash of its source.
         source: folder of the run.
     """
     changed = find_changed(dict(code))
-    return f"{_say_changed(changed)} since {source} was trained" if changed else ""
+    if not changed:
+        return ""
+    return f"{_say_changed(changed)} since {source} was trained"
 
 
 def refuse_changed_code(folder: RunFolder, config: Config) -> str:

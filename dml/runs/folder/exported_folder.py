@@ -93,11 +93,14 @@ def _read_metadata(weights: Path) -> dict[str, str]:
 def check_belonging(folder: Path) -> None:
     """Checks that config and weights of an exported network are of one export.
 
+    They are if both carry the same digest, or neither carries any.
+
     Raises:
         UserError: they are not, or cannot be read.
     """
     try:
-        of_weights, of_config = _read_metadata(folder / WEIGHTS).get(DIGEST), _read_digest(folder)
+        of_weights = _read_metadata(folder / WEIGHTS).get(DIGEST)
+        of_config = _read_digest(folder)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UserError(
