@@ -18,8 +18,12 @@ def __getattr__(name: str) -> Any:
         from importlib import import_module
 
         return getattr(import_module(FOR_USERS[name]), name)
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("dml-benchmark")
     raise AttributeError(f"module 'dml' has no attribute '{name}'")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *FOR_USERS})
+    return sorted({*globals(), *FOR_USERS, "__version__"})

@@ -208,6 +208,8 @@ def _find_choice_problems(words: Sequence[str], choices: Sequence[str]) -> Itera
                 hint = "; search=bayes is the search with Optuna"
             elif group == "backbone" and "/" in choice:
                 hint = f"; of the Hugging Face hub: backbone=timm backbone.model=hf-hub:{choice}"
+            elif group == "backbone":
+                hint += f"; as a network of timm: backbone=timm backbone.model={choice}"
             yield f"{group}: '{choice}' does not exist{hint}"
 
 

@@ -64,9 +64,11 @@ def load_network(model: str, input_size: int, weights: str | None) -> Any:
         record = find_record(model)
         source = file or record["hf_hub_id"] or record["url"] or model
         reason = shorten(str(error), 300, placeholder=" …")
+        hint = HINTS.get(weights, "are they of another network?")
+        if state is not None:
+            hint += f" The file has {', '.join(list(state)[:3])}"
         raise UserError(
-            f"backbone.weights={weights}: {model} cannot be made from {source} ({reason}); "
-            + HINTS.get(weights, "are they of another network?")
+            f"backbone.weights={weights}: {model} cannot be made from {source} ({reason}); {hint}"
         ) from error
 
 

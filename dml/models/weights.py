@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from contextlib import suppress
 from pathlib import Path
 from textwrap import shorten
 from urllib.parse import urlsplit
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from dml.core.errors import UserError, first_line, nearest
 from dml.core.progress import show_task
 
+LIGHTNING = "model."  # in the checkpoint of a LightningModule
 BACKBONE = "backbone."
 
 
@@ -54,7 +56,8 @@ def load_weights(
     except RuntimeError as error:
         reason = shorten(str(error), 300, placeholder=" …")
         raise UserError(
-            f"backbone.weights={weights}: {path} is of another network ({reason})"
+            f"backbone.weights={weights}: {path} is of another network ({reason}); the file has "
+            f"{', '.join(list(state)[:3])}"
         ) from error
 
 
@@ -94,18 +97,46 @@ def find_weights(weights: str) -> Path:
 def read_state_dict(path: Path) -> dict[str, Tensor]:
     """Returns name → tensor of a `.safetensors` file or of a file written by `torch.save`.
 
-    timm looks inside `state_dict` or `model` and removes the prefix of data parallelism. For the
-    file of a whole embedder, such as `model.safetensors` of `dml.export`, the tensors of the
-    backbone are returned. Only tensors are unpickled.
+    timm looks inside `state_dict` or `model` and removes the prefix of data parallelism; inside
+    `model_state_dict`, and without the prefix `model.` of Lightning's modules, names are read too.
+    For the file of a whole embedder, such as `model.safetensors` of `dml.export`, the tensors of
+    the backbone are returned. Only tensors are unpickled.
+
+    Raises:
+        UserError: the file is damaged, of another format, or holds no tensors or more than tensors.
     """
     from timm.models import load_state_dict  # imported late: small networks need no timm
 
     try:
         state = load_state_dict(str(path))
     except Exception as error:  # of many classes, by format
+        raise UserError(f"backbone.weights: {path} {_describe_unreadable(path)}") from error
+    if isinstance(state.get("model_state_dict"), dict):
+        state = state["model_state_dict"]
+    tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}
+    if not tensors:
+        names = ", ".join(map(str, list(state)[:5])) or "nothing"
         raise UserError(
-            f"backbone.weights: {path} cannot be read: damaged, or neither a state dict of "
-            "torch.save nor .safetensors"
-        ) from error
-    of_embedder = {n.removeprefix(BACKBONE): v for n, v in state.items() if n.startswith(BACKBONE)}
-    return of_embedder or state
+            f"backbone.weights: {path} holds no tensors by name, but {names}; expected is a state "
+            f"dict, alone or as state_dict, model or model_state_dict"
+        )
+    for prefix in (BACKBONE, LIGHTNING):
+        of_network = {}
+        for name, value in tensors.items():
+            if name.startswith(prefix):
+                of_network[name.removeprefix(prefix)] = value
+        tensors = of_network or tensors
+    return tensors
+
+
+def _describe_unreadable(path: Path) -> str:
+    """Returns why a file cannot be read: what it holds beside tensors, or that it is damaged."""
+    with suppress(Exception):  # of many classes, by format
+        names = torch.serialization.get_unsafe_globals_in_checkpoint(path)
+        if names:
+            return (
+                f"also holds {', '.join(sorted(names)[:3])}, and only tensors are unpickled; if "
+                f"you trust it, write its tensors alone: torch.save(torch.load('{path}', "
+                f"weights_only=False)['state_dict'], 'weights.pt'), or .state_dict() of a network"
+            )
+    return "cannot be read: damaged, or neither a state dict of torch.save nor .safetensors"

@@ -10,6 +10,7 @@ SLIPS = {  # words → the option, and what helps
     "--loss mfcwms": ("--loss", "did you mean 'loss'?; options are given as name=value"),
     "loss = mfcwms": ("=", "without spaces"),
     "loss=mfcwm": ("loss", "'mfcwm' does not exist; did you mean 'mfcwms'?"),
+    "backbone=resnet18": ("backbone", "backbone=timm backbone.model=resnet18"),
     "loss=mfcwms,ms": ("loss", "add -m for a grid, or [] for a list"),
     "loss={mfcwms": ("loss={mfcwms", "not of the form option=value; quote special characters"),
     "loss=custom": ("loss._target_", "write loss._target_=<module>.<class>"),

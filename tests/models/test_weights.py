@@ -1,3 +1,4 @@
+import argparse
 import io
 from pathlib import Path
 
@@ -77,7 +78,12 @@ def test_safetensors_and_wrapped_states_are_read(tmp_path):
     save_file(state, tmp_path / "a.safetensors")
     torch.save({"state_dict": {f"module.{n}": v for n, v in state.items()}}, tmp_path / "b.pth")
     torch.save({"model": state, "epoch": 3}, tmp_path / "c.pth")
-    for name in ("a.safetensors", "b.pth", "c.pth"):
+    arguments = argparse.Namespace(lr=1.0)
+    torch.save({"state_dict": state, "args": arguments}, tmp_path / "d.pth")
+    torch.save({"model_state_dict": state, "epoch": 3}, tmp_path / "e.pth")
+    lightning = {f"model.{n}": v for n, v in state.items()} | {"criterion.proxies": torch.ones(2)}
+    torch.save({"state_dict": lightning, "pytorch-lightning_version": "2.0"}, tmp_path / "f.ckpt")
+    for name in ("a.safetensors", "b.pth", "c.pth", "d.pth", "e.pth", "f.ckpt"):
         result = read_state_dict(tmp_path / name)
         assert set(result) == set(state)
         assert all(torch.equal(result[n], v) for n, v in state.items())
@@ -89,7 +95,18 @@ def test_files_that_hold_no_weights_are_refused_in_one_line(tmp_path):
     (tmp_path / "text.safetensors").write_text("<html>\nnot found\n</html>")
     torch.save([1, 2], tmp_path / "list.pth")
     torch.save(SmallCNN(), tmp_path / "module.pth")  # pickled code is never run
-    for name in ("text.safetensors", "list.pth", "module.pth"):
-        with pytest.raises(UserError, match=f"{name} cannot be read") as error:
+    torch.save({"state_dict": SmallCNN().state_dict(), "loss": SmallCNN()}, tmp_path / "both.pth")
+    torch.save({"state_dict": {}, "epoch": 3}, tmp_path / "empty.pth")
+    torch.save({"config": {"lr": 1.0}, "epoch": 3}, tmp_path / "numbers.pth")
+    refused = {
+        "text.safetensors": "cannot be read: damaged",
+        "list.pth": "cannot be read: damaged",
+        "module.pth": "also holds .*SmallCNN.*, and only tensors are unpickled",
+        "both.pth": "also holds .*SmallCNN.*torch.save",
+        "empty.pth": "holds no tensors by name, but nothing",
+        "numbers.pth": "holds no tensors by name, but config, epoch",
+    }
+    for name, reason in refused.items():
+        with pytest.raises(UserError, match=f"{name} {reason}") as error:
             read_state_dict(tmp_path / name)
         assert "\n" not in str(error.value)

@@ -199,3 +199,12 @@ def test_the_current_folder_is_a_run_folder(run_tiny, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         with pytest.raises(ConfigError, match="is not a run folder"):
             dml.load(name)
+
+
+def test_the_version_of_the_package_is_an_attribute():
+    from importlib.metadata import version
+
+    import dml
+
+    assert dml.__version__ == version("dml-benchmark")
+    assert "__version__" in dir(dml)
