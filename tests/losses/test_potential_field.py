@@ -84,6 +84,21 @@ def test_equals_the_equation(name, dtype, batch: Batch, per_class, spread, data)
     assert_matches(loss, reference, x, batch.y, dtype)
 
 
+@pytest.mark.parametrize("alpha", [0.0, 0.5, 4.0])
+@pytest.mark.parametrize("min_distance", [0.05, 0.3])  # below and above delta
+def test_charges_nearer_than_the_minimum_attract_as_at_the_minimum(alpha, min_distance) -> None:
+    torch.manual_seed(0)
+    x = F.normalize(torch.ones(30, 4, dtype=torch.float64) + 0.2 * torch.randn(30, 4))
+    x.requires_grad_()
+    labels = torch.zeros(30, dtype=torch.long)
+    loss = PotentialFieldLoss(1, 4, 0, alpha, delta=0.1, min_distance=min_distance)
+    expected = pfml_energy(x, labels, alpha, 0.1, 0.1, min_distance)
+    torch.testing.assert_close(loss(x, labels), expected)
+    (actual_gradient,) = torch.autograd.grad(loss(x, labels), x)
+    (expected_gradient,) = torch.autograd.grad(expected, x)
+    torch.testing.assert_close(actual_gradient, expected_gradient)
+
+
 SPACE = [(alpha, delta) for alpha in (0.0, 1.0, 2.0, 4.0, 6.0) for delta in (0.05, 0.2, 0.35)]
 
 

@@ -48,6 +48,16 @@ def test_each_pooling_equals_its_definition():
         torch.testing.assert_close(embedder.pool(tokens), expected)
 
 
+@pytest.mark.parametrize("prefix", [0, 1, 2, 5])  # without class token; with it; with registers
+def test_only_patches_are_averaged(prefix):
+    backbone = Patches()
+    backbone.prefix_tokens = prefix
+    tokens = torch.randn(2, 9, 6)
+    pooled = Embedder(backbone, 4, token_pooling="mean").pool(tokens)
+    patches = [tokens[:, number] for number in range(prefix, 9)]
+    torch.testing.assert_close(pooled, sum(patches) / len(patches))
+
+
 @pytest.mark.parametrize("normalize", NORMALIZERS)
 def test_normalizers(normalize):
     embedder = Embedder(SmallCNN(width=2), None, head="none", normalize=normalize)

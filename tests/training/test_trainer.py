@@ -1,5 +1,6 @@
 import copy
 import random
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -176,6 +177,27 @@ def test_warm_up_ends_with_its_last_step(make):
     )
     trainer.fit()
     assert frozen == {1: True, 2: True, 3: True, 4: True, 5: False, 6: False}
+
+
+@pytest.mark.parametrize("evaluate_every", [1, 2, 3, 6])
+def test_the_time_of_all_steps_is_counted_and_that_of_evaluations_is_not(
+    make, monkeypatch, evaluate_every
+):
+    clock = SimpleNamespace(now=0.0)
+
+    class SlowPull(Pull):
+        def forward(self, embeddings, labels, indices_tuple=None):
+            clock.now += 1
+            return super().forward(embeddings, labels)
+
+    def scores():
+        clock.now += 100
+        return {"map_at_r": 0.5}
+
+    monkeypatch.setattr("time.perf_counter", lambda: clock.now)
+    trainer = make(scores, loss=SlowPull, evaluate_every=evaluate_every)
+    trainer.fit()
+    assert trainer.step == trainer.seconds == 6
 
 
 class NoisyPull(Pull):
