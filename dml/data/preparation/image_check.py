@@ -122,10 +122,12 @@ def exclude_undecodable(index: ImageIndex, skip: bool, folder: Path) -> ImageInd
         problems.append(advice)
         raise UserError("\n".join(problems))
     if problems:
+        classes, labels = np.unique(index.labels[kept], return_inverse=True)
         index = replace(
             index,
             images=[index.images[row] for row in kept],
-            labels=np.unique(index.labels[kept], return_inverse=True)[1].astype(np.int64),
+            labels=labels.astype(np.int64),
+            class_names=tuple(index.class_names[label] for label in classes if index.class_names),
             roles=index.roles[kept],
             skipped=len(problems),
         )

@@ -35,6 +35,7 @@ SUFFIXES = (
     ".jpg", ".jpeg", ".jfif", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm",
 )  # fmt: skip
 BOX = ["x_1", "y_1", "x_2", "y_2"]  # columns of a CSV file
+EVALUATED = {"test"}, {"query", "gallery"}  # splits beside training, or alone
 OUTSIDE = "outside of folders of classes"
 log = logging.getLogger(__name__)
 
@@ -48,7 +49,8 @@ def read_folder(root: str | Path, split_seed: int | None = None) -> ImageIndex:
     - a folder `<split>/<class>/<image>` with the splits train and test, or train, query, gallery,
       in any spelling (`Train`, `cars_train`, `testing`; see `folder_names.find_splits`),
     - a CSV file with the columns path (relative to the CSV's folder, or absolute), label and,
-      optionally, split, and x_1, y_1, x_2, y_2 in pixels for boxes in upright images.
+      optionally, split, and x_1, y_1, x_2, y_2 in pixels for boxes in upright images. Without the
+      split train it can be evaluated, not trained on.
 
     Without splits the first half of the classes is for training; protocols validate on the last of
     these. `1` and `01` are two classes. A class folder may have subfolders. Hidden files and
@@ -105,12 +107,12 @@ def index_table(root: Path, table: pd.DataFrame, split_seed: int | None) -> Imag
     if "split" in table:
         roles, notes = _read_roles(table["split"])
         splits = set(roles) - {"unused"}
-        if splits not in ({"train", "test"}, {"train", "query", "gallery"}):
+        if splits - {"train"} not in EVALUATED:
             named = ", ".join(sorted(table["split"].unique()))
             _refuse(
                 root,
                 f"the splits are {named}; expected 'train' and 'test', or 'train', 'query' and "
-                f"'gallery'",
+                f"'gallery'; without 'train' they can be evaluated only",
             )
     else:
         roles = np.where(labels < len(names) // 2, "train", "test")
@@ -125,6 +127,7 @@ def index_table(root: Path, table: pd.DataFrame, split_seed: int | None) -> Imag
         root=folder,
         fingerprint_name="folder",
         notes=tuple(notes),
+        class_names=tuple(names),
     )
 
 
