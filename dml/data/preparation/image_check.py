@@ -17,11 +17,15 @@ from PIL import Image
 from dml.core.atomic_io import read_json, write_text
 from dml.core.errors import UserError
 from dml.core.option_values import MAX_IMAGE_PIXELS
+from dml.core.plain_text import show_line
 from dml.core.progress import show_progress
 from dml.core.regular_files import open_regular
 from dml.core.signals import raise_on_signals
 from dml.data.decode import decode_image, is_opaque_format, map_in_threads, open_image
 from dml.data.image_index import ImageIndex, hash_text, split_box
+
+SHOWN = 3  # images in a note
+DECODER = "white level"  # a name: a check by an earlier decoder is made again
 
 
 class Checked(NamedTuple):
@@ -130,8 +134,18 @@ def exclude_undecodable(index: ImageIndex, skip: bool, folder: Path) -> ImageInd
             class_names=tuple(index.class_names[label] for label in classes if index.class_names),
             roles=index.roles[kept],
             skipped=len(problems),
+            notes=(*index.notes, _describe_skipped(index, checked)),
         )
     return _describe(index, [checked[row] for row in kept])
+
+
+def _describe_skipped(index: ImageIndex, checked: Sequence[Checked]) -> str:
+    rows = [row for row, image in enumerate(checked) if image.problem is not None]
+    shown = ", ".join(show_line(str(index.images[row])) for row in rows[:SHOWN])
+    return (
+        f"data: {len(rows)} of {len(checked)} images cannot be decoded and are left out "
+        f"(data.skip_corrupt): {shown}"
+    )
 
 
 def count_transparent(index: ImageIndex) -> ImageIndex:
@@ -169,7 +183,7 @@ def _describe(index: ImageIndex, checked: Sequence[Checked]) -> ImageIndex:
 
 def _read_or_check(images: Sequence[Path], folder: Path, max_pixels: int) -> list[Checked]:
     """Returns what is known of images; those that are new or have changed are decoded."""
-    names = list(map(str, images))
+    names = [DECODER, *map(str, images)]
     if max_pixels != MAX_IMAGE_PIXELS:
         names.append(str(max_pixels))  # by which other images are too large
     path = folder / f"checked-{hash_text(' '.join(names))}.json"

@@ -36,12 +36,20 @@ def test_all_undecodable_images_are_listed_with_the_option_that_skips_them(index
     assert "data.skip_corrupt=true" in lines[2]
 
 
+@pytest.mark.promise(
+    "guides/own_images.md",
+    "damaged images are left out by `data.skip_corrupt=true`: a note counts them and names the "
+    "first three",
+)
 def test_skipped_images_leave_contiguous_labels(index: ImageIndex, tmp_path: Path):
     for row in (3, 4, 5, 11):
         truncate(index.images[row])
     kept = exclude_undecodable(index, True, tmp_path / "cache")
     assert kept.labels.tolist() == [0, 0, 0, 1, 1, 1, 2, 2]
     assert kept.skipped == 4
+    (note,) = describe_images(kept)
+    assert note.startswith("data: 4 of 12 images cannot be decoded and are left out (data.skip_co")
+    assert note.endswith(f"{index.images[3]}, {index.images[4]}, {index.images[5]}")
     assert len(kept.images) == len(kept.roles) == 8
 
 
