@@ -95,12 +95,25 @@ def _check(name: str, root: Path) -> None:
     """Decodes all images of a dataset and prints what is wrong with them."""
     index = read_dataset(name, root)
     from dml.data.image_index import describe_images
-    from dml.data.preparation.image_check import check_images  # imported late: it loads torch
+    from dml.data.preparation.image_check import (  # imported late: it loads torch
+        describe_pair,
+        inspect_images,
+    )
 
-    notes = describe_images(check_images(index))
-    print_plain(f"{name}: all {len(index.images):,} images can be decoded")
-    for note in notes:
+    checked, problems, copies = inspect_images(index)
+    for note in describe_images(checked):
         print_plain(f"note: {note}")
+    if name == "folder" and copies:
+        for first, other in copies:
+            print_plain(f"equal: {describe_pair(first, other)}")
+        print_plain("remove each from the class where it is wrong")
+    if problems:
+        advice = "replace them"
+        if name == "folder":
+            advice += ", or leave them out by data.skip_corrupt=true"
+        count = f"{index.name}: {len(problems)} of {len(index.images):,} images are damaged"
+        raise UserError("\n".join([*problems, f"{count}; {advice}"]))
+    print_plain(f"{name}: all {len(index.images):,} images can be decoded")
 
 
 def _prepare(options: Namespace) -> None:

@@ -27,6 +27,8 @@ from dml.data.image_dataset import ImageSource
 from dml.data.image_index import ImageIndex, hash_listing, split_box
 from dml.data.transforms import ShorterSide
 
+DECODED_ANEW = (".tif", ".tiff", ".bmp")  # whose pixels may differ in a cache of an earlier version
+
 
 class PixelCache(ImageSource):
     """Decoded images: `cache[row]` is the image of an index's row, uint8 3×H×W, channels innermost.
@@ -87,6 +89,8 @@ def open_image_source(
     settings: list[object] = [cache, index.apply_orientation]
     if _may_be_transparent(index):
         settings.append(index.background)
+    if any(split_box(image)[0].suffix.lower() in DECODED_ANEW for image in index.files):
+        settings.append("white level")
     digest = hash_listing(index.files, *settings)
     path = folder / ".cache" / f"{index.name}-{cache}-{digest}.pixels"
     files = path, path.with_suffix(".npy")

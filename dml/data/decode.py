@@ -21,11 +21,16 @@ from dml.core.errors import UserError, first_line
 from dml.core.option_values import MAX_IMAGE_PIXELS
 from dml.core.plain_text import show_line
 from dml.core.regular_files import open_regular
+from dml.data.image_formats import advise, prepare_format
 from dml.data.image_index import split_box
 
 T = TypeVar("T")
 JPEG = b"\xff\xd8\xff"
 GREY_STEPS = {"L;2": 85, "L;4": 17}  # of a grey level of 2 and 4 bits, as Pillow names them
+TWELVE_BITS = 1 << 12
+# Tags of a TIFF, and their values.
+BITS_PER_SAMPLE, PHOTOMETRIC, MAX_SAMPLE_VALUE, SAMPLE_FORMAT = 258, 262, 281, 339
+WHITE_IS_ZERO, SIGNED = 0, 2
 OPAQUE = (".jpg", ".jpeg", ".jfif")
 BACKGROUND = "white"  # default of `data.background`
 
@@ -50,8 +55,9 @@ def load_image(
 ) -> Tensor:
     """Decodes one image to a uint8 tensor 3×H×W (RGB; grey, CMYK and other modes are converted).
 
-    16-bit images keep their upper 8 bits, animations their first frame. Transparent pixels show the
-    background. The channels are innermost in memory (H×W×3), which is fastest to crop and resize.
+    16-bit images keep their upper 8 bits, and animations their first frame. In a TIFF of 12 bits
+    the largest number is white. Transparent pixels show the background. The channels are innermost
+    in memory (H×W×3), which is fastest to crop and resize.
 
     Args:
         image: a file, a box in a file (`dml.data.image_index.split_box`), pixels H×W×3, or an image
@@ -61,8 +67,8 @@ def load_image(
         max_pixels: largest height × width of a file, in its header.
 
     Raises:
-        UserError: the file is missing, cannot be decoded, is too large, or has 32-bit pixels; an
-            empty box.
+        UserError: the file is missing, cannot be decoded, is too large, or has signed or 32-bit
+            pixels, or 12 bits in 16 without a white level; an empty box.
     """
     return decode_image(image, apply_orientation, background, max_pixels).pixels
 
@@ -141,6 +147,7 @@ def open_image(file: Path, max_pixels: int) -> Image.Image:
 
     A larger limit than Pillow's stands in for it meanwhile.
     """
+    prepare_format(file.name)
     if max_pixels <= MAX_IMAGE_PIXELS:
         return Image.open(file)
     with _limit_of_pillow:
@@ -200,13 +207,21 @@ def _decode_with_pillow(
     try:
         with _as_context(path, max_pixels) as opened:
             _scale_transparent_color(opened)
-            upright = ImageOps.exif_transpose(opened) if apply_orientation else opened
-            image, transparent = compose(_to_eight_bits(upright), background)
+            upright = _turn_upright(opened) if apply_orientation else opened
+            image, transparent = compose(_to_eight_bits(upright, opened), background)
             array = np.array(image)  # np.array: a writable copy
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         shown = show_line(str(path))
-        raise UserError(f"data: cannot decode {shown}: {first_line(error)}") from error
+        reason = first_line(error) + advise(str(path))
+        raise UserError(f"data: cannot decode {shown}: {reason}") from error
     return Decoded(torch.from_numpy(array).permute(2, 0, 1), transparent)
+
+
+def _turn_upright(image: Image.Image) -> Image.Image:
+    """Returns an image that is rotated by its EXIF orientation, and still knows its format."""
+    upright = ImageOps.exif_transpose(image)
+    upright.format = image.format
+    return upright
 
 
 def _as_context(image: Path | Image.Image, max_pixels: int) -> AbstractContextManager[Image.Image]:
@@ -252,19 +267,84 @@ def _scale_transparent_color(image: Image.Image) -> None:
         image.info["transparency"] = (red >> 8, green >> 8, blue >> 8)
 
 
-def _to_eight_bits(image: Image.Image) -> Image.Image:
-    """Converts grey images of 16 bits, which Pillow would clip at 255, to their upper 8 bits."""
-    sixteen = image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PNG")
-    if sixteen:
-        numbers = np.asarray(image)
-        grey = Image.fromarray((numbers >> 8).astype(np.uint8))
-        if (transparent := image.info.get("transparency")) is not None:
-            opaque = numbers != transparent
-            grey.putalpha(Image.fromarray(opaque.astype(np.uint8) * 255))
-        return grey
+def _to_eight_bits(image: Image.Image, opened: Image.Image) -> Image.Image:
+    """Converts images of 16 bits, which Pillow would clip at 255, to their upper 8 bits.
+
+    Args:
+        image: the upright image.
+        opened: the image as it was opened, which knows its file.
+
+    Raises:
+        ValueError: the numbers have no known white level.
+    """
+    if _tiff_tag(opened, SAMPLE_FORMAT) == SIGNED:
+        raise ValueError("signed numbers have no black level; save it with 8 bits")
+    scaled = image.mode == "I" and opened.format in ("PNG", "PPM")
+    if scaled or image.mode.startswith("I;16"):
+        return _upper_bits(image, opened)
     if image.mode in ("I", "F"):
         raise ValueError("32-bit numbers have no white level; save it with 8 or 16 bits")
+    if _has_sixteen_bits(opened) and not opened.has_transparency_data:
+        highest = int(np.asarray(image).max(initial=0))  # of the upper 8 bits
+        _check_scaled(highest and highest << 8 | 255)
     return image
+
+
+def _upper_bits(image: Image.Image, opened: Image.Image) -> Image.Image:
+    """Returns a grey image of 16 bits in 8; one of 12 bits by the white level that its file names.
+
+    Raises:
+        ValueError: no pixel is above a sixteenth of white, as where 12 bits are stored in 16.
+    """
+    numbers = np.asarray(image).astype(np.uint16)
+    white = _white_level(opened)
+    highest = int(numbers.max(initial=0))
+    if white is None and not opened.has_transparency_data:
+        _check_scaled(highest)
+    levels = numbers >> 8
+    if white is not None:
+        levels = (numbers.astype(np.uint32) * 255 // white).clip(max=255)
+    if _tiff_tag(opened, PHOTOMETRIC) == WHITE_IS_ZERO:
+        levels = 255 - levels
+    grey = Image.fromarray(levels.astype(np.uint8))
+    if (transparent := image.info.get("transparency")) is not None:
+        opaque = numbers != transparent
+        grey.putalpha(Image.fromarray(opaque.astype(np.uint8) * 255))
+    return grey
+
+
+def _check_scaled(highest: int) -> None:
+    """Raises ValueError if no pixel is above a sixteenth of white, as where 16 bits store 12."""
+    if 0 < highest < TWELVE_BITS:
+        raise ValueError(
+            f"its 16-bit numbers end at {highest}, nearly black; scale them to 65535, or save it "
+            f"with 8 bits"
+        )
+
+
+def _white_level(image: Image.Image) -> int | None:
+    """Returns the number that is white in a TIFF of less than 16 bits; None: 65535, or unknown."""
+    bits = _tiff_tag(image, BITS_PER_SAMPLE)
+    if bits is not None and 8 < bits < 16:
+        return (1 << bits) - 1
+    largest = _tiff_tag(image, MAX_SAMPLE_VALUE)
+    if largest is not None and 255 < largest < 65535:
+        return largest
+    return None
+
+
+def _has_sixteen_bits(image: Image.Image) -> bool:
+    """Returns whether the channels of an opened file have 16 bits each, of which Pillow keeps 8."""
+    tiles = getattr(image, "tile", None) or []
+    return any(";16" in str(tile[3]) for tile in tiles[:1])
+
+
+def _tiff_tag(image: Image.Image, tag: int) -> int | None:
+    """Returns the first number of a tag of a TIFF; None: another format, or no such tag."""
+    value = getattr(image, "tag_v2", {}).get(tag)
+    if isinstance(value, tuple) and value:
+        value = value[0]
+    return value if isinstance(value, int) else None
 
 
 def is_opaque_format(file: Path) -> bool:

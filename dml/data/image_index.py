@@ -65,6 +65,7 @@ class ImageIndex:
         transparent: number of images with transparent pixels; None: they were not checked.
         content: hash of the bytes of all images, if they are the user's own; else empty.
         notes: what a user should know of the images, a line each.
+        class_names: names of the C classes in the order of their labels, where users name them.
         features: to train and test on instead of the images; None: the images.
 
     Raises:
@@ -88,6 +89,7 @@ class ImageIndex:
     content: str = ""
     notes: tuple[str, ...] = ()
     features: StoredFeatures | None = None
+    class_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not len(self.images) == len(self.labels) == len(self.roles):
@@ -114,6 +116,13 @@ class ImageIndex:
         """The images if they are paths."""
         is_path = len(self.images) > 0 and isinstance(self.images[0], Path)
         return self.images if is_path else None  # type: ignore[return-value]
+
+    def names_of(self, *roles: str) -> list[str]:
+        """Returns the names of the classes that have images with these roles, if there are any."""
+        if not self.class_names:
+            return []
+        labels = np.unique(self.labels[np.isin(self.roles, roles)])
+        return [self.class_names[label] for label in labels]
 
     def subset(self, *roles: str) -> Subset:
         """Returns the images with the given roles, in the order of the index."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dml.core.errors import UserError
+from dml.core.installation import shell_command
 from dml.core.option_values import SPLITS
 from dml.data.image_index import ImageIndex, Subset
 from dml.data.label_noise import LabelNoise, add_label_noise
@@ -35,6 +36,13 @@ class Split:
     def subsets(self) -> list[Subset]:
         """Query, then gallery if there is one."""
         return [self.query] if self.gallery is None else [self.query, self.gallery]
+
+    @property
+    def class_names(self) -> list[str]:
+        """The names of the classes of all images, where users name them."""
+        names = self.query.index.class_names
+        labels = np.unique(np.concatenate([subset.classes for subset in self.subsets]))
+        return [names[label] for label in labels if names]
 
     @property
     def names(self) -> list[list[str]]:
@@ -91,10 +99,16 @@ def create_jobs(
         seed: of the noise, which differs between repeats and folds.
 
     Raises:
-        UserError: there are too few classes for the folds, or no image has another one of its class
-            to be retrieved.
+        UserError: there are no training images, too few classes for the folds, or no image has
+            another one of its class to be retrieved.
     """
     index = assign_halves(splits, index)
+    if not (index.roles == "train").any():
+        raise UserError(
+            f"data: '{index.name}' has no training images; add some with the split 'train', or "
+            f"only score a network on these: {shell_command('evaluate')} run=<run folder> "
+            f"data.root=<images>"
+        )
     test = published_test(index)
     if splits != "all":
         _check_retrievable(test, "test")
@@ -156,6 +170,11 @@ def published_test(index: ImageIndex) -> Split:
     return Split(index.subset("test"))
 
 
+def trained_classes(splits: str, index: ImageIndex) -> list[str]:
+    """Returns the names of the classes that a protocol trains on or selects an epoch on."""
+    return assign_halves(splits, index).names_of("train")
+
+
 def protocol_test(splits: str, index: ImageIndex) -> Split:
     """Returns the test images of a protocol.
 
@@ -163,5 +182,7 @@ def protocol_test(splits: str, index: ImageIndex) -> Split:
         UserError: there are none.
     """
     if splits == "all":
+        if index.own_split and not (index.roles == "train").any():
+            return published_test(index)  # other images than those of the training
         raise UserError("run: it was trained on all classes, so that no images are left to score")
     return published_test(assign_halves(splits, index))

@@ -124,7 +124,7 @@ def _check_arrays(arrays: dict[str, np.ndarray]) -> ImageEmbeddings:
             raise ValueError(f"{name} has {len(rows)} rows, embeddings have {len(embeddings)}")
     if views is not None:
         _check_views(views, embeddings)
-    made_by = _read_made_by(arrays.get("made_by"))
+    made_by = read_made_by(arrays.get("made_by"))
     return ImageEmbeddings(embeddings, paths, labels, made_by, views, splits)
 
 
@@ -176,7 +176,7 @@ def _column(array: np.ndarray, name: str) -> np.ndarray:
     return array
 
 
-def _read_made_by(stored: Any) -> dict[str, Any]:
+def read_made_by(stored: Any) -> dict[str, Any]:
     """Returns what a file says of its network; empty if other software wrote it in another form."""
     if stored is None:
         return {}

@@ -31,6 +31,7 @@ from dml.runs.folder.run_folder import load_config
 from dml.runs.load import load_embedder
 from dml.runs.model import Model
 from dml.runs.resource_errors import translate_resource_errors
+from dml.runs.seen_classes import describe_seen, describe_seen_embeddings
 from dml.training.device import resolve_device, set_precision
 from dml.training.process_state import restored_process_state
 
@@ -69,6 +70,8 @@ def evaluate(config: EvaluateConfig, typed: Collection[str] = ()) -> dict[str, A
             path = source.parent / f"{source.stem}.evaluation.json"
             _check_scores_file(path, source.name, config.overwrite)
             embeddings = load_embeddings(source, resolve_device(config.device))
+            if seen := describe_seen_embeddings(source):
+                print_line(f"note: {seen}")
             if embeddings.queries_are_in_gallery:
                 print_line(
                     "note: every query equals a row of the gallery and finds it; to leave it out, "
@@ -106,10 +109,13 @@ def _score_network(config: EvaluateConfig, typed: Collection[str]) -> tuple[dict
         index = builder.index()  # before the weights: a wrong path is reported at once
     for note in describe_images(index):
         print_line(f"note: {note}")
+    split = protocol_test(trained.protocol.splits, index)
     backbone, loss = trained.backbone["name"], trained.loss["name"]
     if config.run is not None:
         if changed := describe_changed_code(trained.code, config.run):
             print_line(f"note: {changed}")
+        if seen := describe_seen(split.class_names, config.run):
+            print_line(f"note: {seen}")
         target, embedder = Path(config.run), load_embedder(trained, config.run, 0, 0)
         name = f"{method_name(loss, trained.method['name'])} on {trained.data.name}"
         if (models := trained.protocol.repeats * FOLDS[trained.protocol.splits]) > 1:
@@ -125,7 +131,6 @@ def _score_network(config: EvaluateConfig, typed: Collection[str]) -> tuple[dict
         ours = partial(is_file_of, origin)
         check_output(stored, "save", (), ours, config.overwrite, hint="overwrite=true")
     set_precision(trained.precision, device)
-    split = protocol_test(trained.protocol.splits, index)
     model = Model(builder, embedder.to(device), index, device, builder.source(index))
     embeddings = model.embed(split)
     result = {

@@ -31,7 +31,7 @@ from dml.core.run_log import log_start, run_logger, write_log
 from dml.core.secrets import MASK
 from dml.core.signals import StopRequest, raise_on_signals
 from dml.data.image_index import ImageIndex
-from dml.data.protocol import Job
+from dml.data.protocol import Job, trained_classes
 from dml.runs.console import console, print_line, print_results
 from dml.runs.context import RunContext
 from dml.runs.drawing_guard import DrawingGuard
@@ -323,7 +323,9 @@ class Experiment:
         code_notes = list(find_code_notes(folder, config))  # before the folder holds this config
 
         def write_config() -> None:
-            folder.check_dataset(context.index)
+            trains = config.protocol.epochs > 0
+            trained = trained_classes(config.protocol.splits, context.index) if trains else []
+            folder.check_dataset(context.index, trained)
             folder.write_config(config, self.overrides)
 
         self.world.broadcast_from_main(write_config)

@@ -183,8 +183,9 @@ def test_pillow_reads_jpegs_where_the_operator_does_not_load(tmp_path, monkeypat
     assert tuple(load_image(save(tmp_path / "a.jpg", 3)).shape) == (3, 30, 40)
 
 
+@pytest.mark.parametrize("upright", [False, True])
 @pytest.mark.parametrize(("alpha", "transparent"), [((0, 0), False), ((0, 255), True)])
-def test_a_fourth_byte_that_is_unused_is_no_transparency(tmp_path, alpha, transparent):
+def test_a_fourth_byte_that_is_unused_is_no_transparency(tmp_path, alpha, transparent, upright):
     pixels = b"".join(bytes([30, 20, 10, level]) for level in alpha)  # blue, green, red, alpha
     masks = struct.pack("<4I", 0xFF0000, 0xFF00, 0xFF, 0xFF000000)
     header = struct.pack("<IiiHHIIiiII", 108, 2, 1, 1, 32, 3, len(pixels), 0, 0, 0, 0)
@@ -192,7 +193,7 @@ def test_a_fourth_byte_that_is_unused_is_no_transparency(tmp_path, alpha, transp
     start = 14 + len(header)
     file = b"BM" + struct.pack("<IHHI", start + len(pixels), 0, 0, start) + header + pixels
     (tmp_path / "a.bmp").write_bytes(file)
-    decoded = decode_image(tmp_path / "a.bmp")
+    decoded = decode_image(tmp_path / "a.bmp", upright)
     assert decoded.transparent is transparent
     left = [255, 255, 255] if transparent else [10, 20, 30]
     assert decoded.pixels[:, 0].T.tolist() == [left, [10, 20, 30]]
@@ -247,3 +248,94 @@ def test_a_fork_in_between_does_not_wait_for_a_thread(tmp_path):
         process.start()
         process.join(60)
     assert process.exitcode == 0
+
+
+RAMP = np.linspace(0, 1, 64).reshape(8, 8)
+
+
+def tiff(path: Path, numbers: np.ndarray, width: int = 8, **values: int) -> Path:
+    """An uncompressed grey TIFF of 8 rows, with other values of its tags."""
+    data = numbers.tobytes()
+    tags = {"width": 256, "height": 257, "bits": 258, "compression": 259, "photometric": 262}
+    tags |= {"start": 273, "samples": 277, "rows": 278, "bytes": 279, "largest": 281, "format": 339}
+    values = {"photometric": 1, "format": 1, "bits": numbers.itemsize * 8, **values}
+    values |= {"width": width, "height": 8, "compression": 1, "samples": 1, "rows": 8}
+    values |= {"bytes": len(data), "start": 14 + 12 * (len(values) + 2)}
+    entries = b"".join(
+        struct.pack("<HHII", tag, 4, 1, values[name])
+        for name, tag in tags.items()
+        if name in values
+    )
+    header = b"II*\0" + struct.pack("<IH", 8, len(entries) // 12)
+    path.write_bytes(header + entries + bytes(4) + data)
+    return path
+
+
+def twelve_bits(numbers: np.ndarray) -> np.ndarray:
+    """Two numbers in three bytes."""
+    first, second = numbers.ravel()[::2], numbers.ravel()[1::2]
+    parts = [first >> 4, (first & 15) << 4 | second >> 8, second & 255]
+    return np.stack(parts, axis=1).astype("u1")
+
+
+@pytest.mark.parametrize("upright", [False, True])
+@pytest.mark.parametrize(
+    ("numbers", "values"),
+    [
+        ((RAMP * 65535).astype("<u2"), {}),
+        (((1 - RAMP) * 65535).astype("<u2"), {"photometric": 0}),
+        (((1 - RAMP) * 255).astype("u1"), {"photometric": 0}),
+        ((RAMP * 4095).astype("<u2"), {"largest": 4095}),
+        (((1 - RAMP) * 4095).astype("<u2"), {"largest": 4095, "photometric": 0}),
+        ((RAMP * 1023).astype("<u2"), {"largest": 1023}),
+        (twelve_bits((RAMP * 4095).astype("u2")), {"bits": 12}),
+    ],
+    ids=["16", "white is zero", "white is zero in 8", "12 in 16", "both", "10 in 16", "12"],
+)
+def test_numbers_of_a_tiff_keep_their_brightness(tmp_path, numbers, values, upright):
+    pixels = load_image(tiff(tmp_path / "a.tif", numbers, **values), upright)
+    assert np.abs(pixels[0].numpy() - RAMP * 255).max() < 1.5  # rounded twice
+
+
+@pytest.mark.parametrize("upright", [False, True])
+@pytest.mark.parametrize(
+    ("numbers", "values", "reason"),
+    [
+        ((RAMP * 65535 - 32768).astype("<i2"), {"format": 2}, "signed numbers have no black level"),
+        ((RAMP * 255 - 128).astype("i1"), {"format": 2}, "signed numbers have no black level"),
+        ((RAMP * 4095).astype("<u2"), {}, "16-bit numbers end at 4095"),
+        ((RAMP * 255).astype("<u2"), {}, "16-bit numbers end at 255"),
+        (RAMP.astype("<f4"), {"format": 3}, "32-bit numbers have no white level"),
+    ],
+)
+def test_a_tiff_without_a_white_level_is_refused(tmp_path, numbers, values, reason, upright):
+    with pytest.raises(UserError, match=reason):
+        load_image(tiff(tmp_path / "a.tif", numbers, **values), upright)
+
+
+def test_other_formats_of_12_bits_in_16_are_refused_and_black_is_not(tmp_path):
+    Image.fromarray((RAMP * 4095).astype("u2")).save(tmp_path / "grey.png")
+    color = np.stack([RAMP * 4095] * 3, axis=-1).astype(">u2")
+    write_color_png(tmp_path / "color.png", color)
+    for name in ("grey", "color"):
+        with pytest.raises(UserError, match="16-bit numbers end at 4095"):
+            load_image(tmp_path / f"{name}.png")
+    write_color_png(tmp_path / "bright.png", 16 * color)
+    assert load_image(tmp_path / "bright.png").max() == 255 - 15
+    Image.fromarray(np.zeros((8, 8), "u2")).save(tmp_path / "black.png")
+    assert load_image(tmp_path / "black.png").max() == 0
+
+
+def write_color_png(path: Path, numbers: np.ndarray) -> None:
+    """Writes RGB of 16 bits, which Pillow does not."""
+    rows = b"".join(b"\0" + row.tobytes() for row in numbers)
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", 8, 8, 16, 2, 0, 0, 0))
+    end = chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + header + end)
+
+
+def test_numbers_of_a_pgm_are_scaled_by_its_largest(tmp_path):
+    for largest in (300, 4095, 65535):
+        numbers = (RAMP * largest).astype(">u2").tobytes()
+        (tmp_path / "a.pgm").write_bytes(f"P5 8 8 {largest}\n".encode() + numbers)
+        assert np.abs(load_image(tmp_path / "a.pgm")[0].numpy() - RAMP * 255).max() < 1.5

@@ -13,15 +13,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image
+from torch import Tensor
 
 from dml.core.atomic_io import read_json, write_text
 from dml.core.errors import UserError
 from dml.core.option_values import MAX_IMAGE_PIXELS
+from dml.core.plain_text import show_line
 from dml.core.progress import show_progress
 from dml.core.regular_files import open_regular
 from dml.core.signals import raise_on_signals
 from dml.data.decode import decode_image, is_opaque_format, map_in_threads, open_image
 from dml.data.image_index import ImageIndex, hash_text, split_box
+
+SHOWN = 3  # images in a note
+DECODER = "white level"  # a name: a check by an earlier decoder is made again
 
 
 class Checked(NamedTuple):
@@ -30,6 +35,7 @@ class Checked(NamedTuple):
     Attributes:
         size, modified: bytes and time (ns) of its file, which decide whether it is read again.
         content: hash of the bytes of its file; empty if the file cannot be read.
+        pixels: hash of the decoded pixels; empty if it cannot be decoded.
         transparent: whether a pixel is not opaque.
         problem: why it cannot be decoded; None: it can be.
     """
@@ -37,6 +43,7 @@ class Checked(NamedTuple):
     size: int
     modified: int
     content: str
+    pixels: str
     transparent: bool
     problem: str | None
 
@@ -51,10 +58,19 @@ def check_image(image: Path, max_pixels: int = MAX_IMAGE_PIXELS) -> Checked:
         with open_regular(file) as opened:
             content = hashlib.file_digest(opened, "sha256").hexdigest()[:16]
     try:
-        transparent = decode_image(image, max_pixels=max_pixels).transparent
+        decoded = decode_image(image, max_pixels=max_pixels)
     except UserError as error:
-        return Checked(size, modified, content, False, str(error))
-    return Checked(size, modified, content, transparent, None)
+        return Checked(size, modified, content, "", False, str(error))
+    pixels = _hash_pixels(decoded.pixels)
+    return Checked(size, modified, content, pixels, decoded.transparent, None)
+
+
+def _hash_pixels(pixels: Tensor) -> str:
+    """Returns 16 hex digits of the hash of an image, which depend on its size too."""
+    rows = pixels.movedim(0, -1).contiguous()
+    digest = hashlib.sha256(str(tuple(rows.shape)).encode())
+    digest.update(rows.numpy().data)
+    return digest.hexdigest()[:16]
 
 
 def find_undecodable(images: Sequence[Path]) -> dict[int, str]:
@@ -76,21 +92,39 @@ def _list_problems(checked: Sequence[Checked]) -> list[str]:
     return [image.problem for image in checked if image.problem is not None]
 
 
-def check_images(index: ImageIndex) -> ImageIndex:
-    """Checks that every image can be decoded; returns the index with what is known then.
+class Inspection(NamedTuple):
+    """What a check of all images of a dataset finds.
+
+    Attributes:
+        dataset: with what is known of its images.
+        problems: why images cannot be decoded, a line each.
+        copies: the pairs of equal images in different classes.
+    """
+
+    dataset: ImageIndex
+    problems: list[str]
+    copies: list[tuple[Path, Path]]
+
+
+def inspect_images(index: ImageIndex) -> Inspection:
+    """Decodes every image of a dataset and returns what is known then."""
+    if index.files is None:
+        return Inspection(index, [], [])
+    checked = _check_all(index.files, index.max_pixels)
+    copies = [(index.files[first], index.files[row]) for first, row in _find_copies(index, checked)]
+    return Inspection(_describe(index, checked), _list_problems(checked), copies)
+
+
+def check_images(index: ImageIndex) -> None:
+    """Checks that every image can be decoded.
 
     Raises:
         UserError: an image cannot be decoded; the message has a line per image.
     """
-    if index.files is None:
-        return index
-    checked = _check_all(index.files, index.max_pixels)
-    problems = _list_problems(checked)
+    problems = inspect_images(index).problems
     if problems:
         count = f"{index.name}: {len(problems)} images are damaged; replace them"
-        problems.append(count)
-        raise UserError("\n".join(problems))
-    return _describe(index, checked)
+        raise UserError("\n".join([*problems, count]))
 
 
 def exclude_undecodable(index: ImageIndex, skip: bool, folder: Path) -> ImageIndex:
@@ -122,14 +156,26 @@ def exclude_undecodable(index: ImageIndex, skip: bool, folder: Path) -> ImageInd
         problems.append(advice)
         raise UserError("\n".join(problems))
     if problems:
+        classes, labels = np.unique(index.labels[kept], return_inverse=True)
         index = replace(
             index,
             images=[index.images[row] for row in kept],
-            labels=np.unique(index.labels[kept], return_inverse=True)[1].astype(np.int64),
+            labels=labels.astype(np.int64),
+            class_names=tuple(index.class_names[label] for label in classes if index.class_names),
             roles=index.roles[kept],
             skipped=len(problems),
+            notes=(*index.notes, _describe_skipped(index, checked)),
         )
     return _describe(index, [checked[row] for row in kept])
+
+
+def _describe_skipped(index: ImageIndex, checked: Sequence[Checked]) -> str:
+    rows = [row for row, image in enumerate(checked) if image.problem is not None]
+    shown = ", ".join(show_line(str(index.images[row])) for row in rows[:SHOWN])
+    return (
+        f"data: {len(rows)} of {len(checked)} images cannot be decoded and are left out "
+        f"(data.skip_corrupt): {shown}"
+    )
 
 
 def count_transparent(index: ImageIndex) -> ImageIndex:
@@ -161,13 +207,13 @@ def _describe(index: ImageIndex, checked: Sequence[Checked]) -> ImageIndex:
         index,
         content=hash_text(" ".join(contents)),
         transparent=sum(image.transparent for image in checked),
-        notes=index.notes + _find_equal(index, contents),
+        notes=index.notes + _describe_copies(index, _find_copies(index, checked)),
     )
 
 
 def _read_or_check(images: Sequence[Path], folder: Path, max_pixels: int) -> list[Checked]:
     """Returns what is known of images; those that are new or have changed are decoded."""
-    names = list(map(str, images))
+    names = [DECODER, *map(str, images)]
     if max_pixels != MAX_IMAGE_PIXELS:
         names.append(str(max_pixels))  # by which other images are too large
     path = folder / f"checked-{hash_text(' '.join(names))}.json"
@@ -202,16 +248,32 @@ def _is_current(image: Path, known: Checked | None) -> bool:
     return (status.st_size, status.st_mtime_ns) == (known.size, known.modified)
 
 
-def _find_equal(index: ImageIndex, contents: Sequence[str]) -> tuple[str, ...]:
-    """Returns a note if a picture is in two classes, byte for byte."""
-    first: dict[tuple[str, object], int] = {}
-    equal: list[str] = []
-    for row, content in enumerate(contents):
-        _, box = split_box(index.images[row])
-        other = first.setdefault((content, box), row)
+def _find_copies(index: ImageIndex, checked: Sequence[Checked]) -> list[tuple[int, int]]:
+    """Returns rows of equal pixels in different classes: the first of its kind, and another."""
+    first: dict[str, int] = {}
+    copies = []
+    for row, image in enumerate(checked):
+        if not image.pixels:
+            continue
+        other = first.setdefault(image.pixels, row)
         if index.labels[other] != index.labels[row]:
-            equal.append(f"{index.images[other]} and {index.images[row]}")
-    if not equal:
+            copies.append((other, row))
+    return copies
+
+
+def _describe_copies(index: ImageIndex, copies: Sequence[tuple[int, int]]) -> tuple[str, ...]:
+    """Returns a note on equal images in different classes, which names the first; or none."""
+    if not copies:
         return ()
-    shown = "; ".join(equal[:3])
-    return (f"data: {len(equal)} images are also in another class, byte for byte: {shown}",)
+    trained = index.roles == "train"
+    between = sum(1 for first, row in copies if trained[first] != trained[row])
+    shown = "; ".join(describe_pair(index.images[a], index.images[b]) for a, b in copies[:SHOWN])
+    return (
+        f"data: {len(copies)} images are also in another class, pixel for pixel ({between} in "
+        f"training and test): {shown}",
+    )
+
+
+def describe_pair(first: Path, other: Path) -> str:
+    """Returns the names of two equal images."""
+    return f"{show_line(str(first))} and {show_line(str(other))}"

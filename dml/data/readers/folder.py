@@ -21,9 +21,9 @@ from dml.core.errors import UserError, first_line
 from dml.core.plain_text import show_line
 from dml.core.regular_files import is_shell_pipe, read_regular_text
 from dml.core.text_columns import plain_text_columns
-from dml.data.image_index import TESTED, ImageIndex
+from dml.data.image_formats import is_readable, readable_suffixes, why_not_read
+from dml.data.image_index import TESTED, ImageIndex, split_box
 from dml.data.readers.folder_names import (
-    OTHER_FORMATS,
     VALIDATION,
     find_splits,
     is_system_folder,
@@ -32,10 +32,9 @@ from dml.data.readers.folder_names import (
 )
 from dml.data.readers.published_dataset import find_missing
 
-SUFFIXES = (
-    ".jpg", ".jpeg", ".jfif", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm",
-)  # fmt: skip
 BOX = ["x_1", "y_1", "x_2", "y_2"]  # columns of a CSV file
+NO_NUMBER = (None, "nan", "NaN", "NA", "None", "null")  # as software writes a missing number
+EVALUATED = {"test"}, {"query", "gallery"}  # splits beside training, or alone
 OUTSIDE = "outside of folders of classes"
 log = logging.getLogger(__name__)
 
@@ -50,7 +49,8 @@ def read_folder(root: str | Path, split_seed: int | None = None) -> ImageIndex:
     - a folder `<split>/<class>/<image>` with the splits train and test, or train, query, gallery,
       in any spelling (`Train`, `cars_train`, `testing`; see `folder_names.find_splits`),
     - a CSV file with the columns path (relative to the CSV's folder, or absolute), label and,
-      optionally, split, and x_1, y_1, x_2, y_2 in pixels for boxes in upright images.
+      optionally, split, and x_1, y_1, x_2, y_2 in pixels for boxes in upright images. Without the
+      split train it can be evaluated, not trained on.
 
     Without splits the first half of the classes is for training; protocols validate on the last of
     these. `1` and `01` are two classes. A class folder may have subfolders. Hidden files and
@@ -83,7 +83,8 @@ def read_folder(root: str | Path, split_seed: int | None = None) -> ImageIndex:
         first = show_line(str(missing[0]))
         _refuse(root, f"{len(missing)} of {len(files)} images do not exist, first {first}{advice}")
     index = index_table(root, table, split_seed)
-    return replace(index, notes=(*table.attrs.get("notes", ()), *index.notes))
+    notes = [f"data: {note}" for note in table.attrs["notes"]]
+    return replace(index, notes=(*notes, *index.notes))
 
 
 def index_table(root: Path, table: pd.DataFrame, split_seed: int | None) -> ImageIndex:
@@ -99,20 +100,22 @@ def index_table(root: Path, table: pd.DataFrame, split_seed: int | None) -> Imag
         _refuse(
             root,
             f"images of {len(names)} classes, at least 2 are needed: <class>/<image> or "
-            f"<split>/<class>/<image> in a folder, where images are {' '.join(SUFFIXES)}, or a "
+            f"<split>/<class>/<image> in a folder, where names of images end in .jpg, .png …, or a "
             f"CSV file with the columns path,label",
         )
     labels = pd.Categorical(table["label"], categories=names).codes.astype(np.int64)
     notes: list[str] = []
     if "split" in table:
         roles, notes = _read_roles(table["split"])
-        splits = set(roles) - {"unused"}
-        if splits not in ({"train", "test"}, {"train", "query", "gallery"}):
+        splits = set(roles)
+        if "train" in splits:
+            splits -= {"train", "unused"}
+        if splits not in EVALUATED:
             named = ", ".join(sorted(table["split"].unique()))
             _refuse(
                 root,
                 f"the splits are {named}; expected 'train' and 'test', or 'train', 'query' and "
-                f"'gallery'",
+                f"'gallery'; without 'train' they can be evaluated only",
             )
     else:
         roles = np.where(labels < len(names) // 2, "train", "test")
@@ -127,6 +130,7 @@ def index_table(root: Path, table: pd.DataFrame, split_seed: int | None) -> Imag
         root=folder,
         fingerprint_name="folder",
         notes=tuple(notes),
+        class_names=tuple(names),
     )
 
 
@@ -168,7 +172,8 @@ def list_images(
     else:
         files = [Path(file) for file in source]
     if not files:
-        raise UserError(f"images: none in {source}; their names end in {' '.join(SUFFIXES)}")
+        endings = " ".join(readable_suffixes())
+        raise UserError(f"images: none in {source}; their names end in {endings}")
     missing = find_missing(files)
     if missing:
         first = show_line(str(missing[0]))
@@ -183,10 +188,12 @@ def _list_source(source: Path) -> tuple[list[Path], list[str]]:
         if left_out:
             log.warning("images: %s", describe_left_out(source, left_out))
         return files, _find_labels(folders)
-    if source.name.lower().endswith(SUFFIXES):
+    if is_readable(source.name):
         return [source], []
     if source.suffix.lower() == ".csv":
         table = _read_csv(source, ("path",))
+        for note in table.attrs["notes"]:
+            log.warning("images: %s", note)
         return table["path"].tolist(), table.get("label", pd.Series()).tolist()
     try:
         text = read_regular_text(source, typed=True, encoding="utf-8-sig")
@@ -194,7 +201,15 @@ def _list_source(source: Path) -> tuple[list[Path], list[str]]:
         raise UserError(f"images: {source} is no folder, image or list of paths") from error
     folder = Path() if is_shell_pipe(source) else source.parent
     lines = [line.strip() for line in text.split("\n")]
-    return [folder / line for line in lines if line], []
+    return [_locate(folder, line) for line in lines if line], []
+
+
+def _locate(folder: Path, name: str) -> Path:
+    """Returns the path of a name in a list, which may be written as on Windows."""
+    path = folder / os.path.normpath(name)
+    if "\\" not in name or split_box(path)[0].exists():
+        return path
+    return folder / os.path.normpath(name.replace("\\", "/"))
 
 
 def _find_labels(folders: Sequence[tuple[str, ...]]) -> list[str]:
@@ -225,7 +240,8 @@ def _read_csv(path: Path, required: Sequence[str] = ("path", "label")) -> pd.Dat
 
     The file is UTF-8 with a header, separated by commas, semicolons or tabs. Spaces around a value
     are ignored, and other columns after a warning; labels are names, never numbers. An image may
-    be listed with several boxes (`dml.data.image_index.split_box`).
+    be listed with several boxes (`dml.data.image_index.split_box`). Rows without a box are whole
+    images; those without a label are left out, and counted in `attrs["notes"]`.
 
     Args:
         path: the file; the paths in it are absolute, or relative to its folder.
@@ -235,7 +251,11 @@ def _read_csv(path: Path, required: Sequence[str] = ("path", "label")) -> pd.Dat
         UserError: the file is not a table of this form.
     """
     table = _select_columns(path, _parse_csv(path), required)
-    for row in table[table.isna().any(axis=1)].to_numpy(str):
+    notes: list[str] = []
+    if "label" in table:
+        table, notes = _leave_out_unlabeled(path, table, required)
+    needed = table.drop(columns=BOX, errors="ignore")
+    for row in table[needed.isna().any(axis=1)].to_numpy(str):
         _refuse(path, f"a value is missing: {', '.join(row)}")
     try:
         check_names(table.get("label", ()))
@@ -243,10 +263,30 @@ def _read_csv(path: Path, required: Sequence[str] = ("path", "label")) -> pd.Dat
         _refuse(path, str(error))
     if BOX[0] in table:
         _append_boxes(path, table)
-    table["path"] = [path.parent / os.path.normpath(file) for file in table["path"]]
+    table["path"] = [_locate(path.parent, file) for file in table["path"]]
     for file in table["path"][table["path"].duplicated()]:
         _refuse(path, f"{file} is listed twice; remove one line")
+    table.attrs["notes"] = tuple(notes)
     return table
+
+
+def _leave_out_unlabeled(
+    path: Path, table: pd.DataFrame, required: Sequence[str]
+) -> tuple[pd.DataFrame, list[str]]:
+    """Returns the rows that have a label, and a note that counts the others.
+
+    A column without any label is left out where none is required.
+    """
+    missing = table["label"].isna()
+    if missing.all() and "label" not in required:
+        return table.drop(columns="label"), []
+    if not missing.any():
+        return table, []
+    if missing.all():
+        _refuse(path, "no row has a label")
+    first = show_line(str(table["path"][missing].iloc[0]))
+    note = f"{missing.sum()} of {len(table)} rows of {path} have no label and are left out"
+    return table[~missing].copy(), [f"{note}, first {first}"]
 
 
 def _parse_csv(path: Path) -> pd.DataFrame:
@@ -282,12 +322,15 @@ def _select_columns(path: Path, table: pd.DataFrame, required: Sequence[str]) ->
 
 
 def _append_boxes(path: Path, table: pd.DataFrame) -> None:
-    """Appends the box of each row to its path (`split_box`)."""
-    try:
-        corners = table[BOX].astype(float).clip(0).round().astype(int).astype(str)
-    except ValueError as error:
-        _refuse(path, f"a box is not four numbers ({first_line(error)})")
-    table["path"] += "#" + corners.agg(",".join, axis=1)
+    """Appends the box of each row to its path (`split_box`); rows without one are whole images."""
+    boxed = ~table[BOX].isin(NO_NUMBER).all(axis=1)
+    rows = table[boxed]
+    numbers = rows[BOX].apply(pd.to_numeric, errors="coerce").replace([np.inf, -np.inf], np.nan)
+    for row in rows[numbers.isna().any(axis=1)].to_numpy(str):
+        _refuse(path, f"a box is not four numbers: {', '.join(row)}")
+    if len(rows):
+        corners = numbers.clip(0).round().astype(int).astype(str)
+        table.loc[boxed, "path"] += "#" + corners.agg(",".join, axis=1)
 
 
 def _read_folders(root: Path) -> pd.DataFrame:
@@ -312,8 +355,7 @@ def _read_folders(root: Path) -> pd.DataFrame:
         if level:
             rows["split"].append(parts[0])
     table = pd.DataFrame(rows)
-    if left_out:
-        table.attrs["notes"] = (f"data: {describe_left_out(root, left_out)}",)
+    table.attrs["notes"] = (describe_left_out(root, left_out),) if left_out else ()
     return table
 
 
@@ -343,30 +385,22 @@ def _walk(root: Path) -> tuple[list[Path], list[tuple[str, ...]], Counter[str]]:
             if not name.startswith("."):
                 left_out[f"in {name}"] += _count_images(Path(parent, name))
         for name in names:
-            reason = _why_left_out(name)
-            if reason is None:
+            reason = why_not_read(name)
+            if is_readable(name) and name.startswith("."):
+                left_out["hidden"] += 1
+            elif is_readable(name):
                 files.append(Path(parent, name))
-            elif reason:
+            elif reason is not None:
                 left_out[reason] += 1
     files.sort()
     return files, [file.relative_to(root).parts[:-1] for file in files], +left_out
-
-
-def _why_left_out(name: str) -> str | None:
-    """Returns why a file is left out, empty if it is no image; None: it is read."""
-    suffix = os.path.splitext(name)[1].lower()
-    if suffix in OTHER_FORMATS:
-        return f"{suffix}, which is not read"
-    if suffix not in SUFFIXES:
-        return ""
-    return "hidden" if name.startswith(".") else None
 
 
 def _count_images(folder: Path) -> int:
     """Returns the number of images in a folder of a system, as far as it can be read."""
     count = 0
     for _, _, names in os.walk(folder):
-        count += sum(name.lower().endswith(SUFFIXES) for name in names)
+        count += sum(map(is_readable, names))
     return count
 
 

@@ -25,11 +25,6 @@ SYSTEM_FOLDERS = {
     "lost.dir",  # Android
     "__pycache__",
 }
-# Formats of images that are not read; other files are no images.
-OTHER_FORMATS = (
-    ".avif", ".heic", ".heif", ".jp2", ".jxl", ".svg", ".ico", ".tga", ".psd", ".exr", ".dng",
-    ".cr2", ".cr3", ".nef", ".arw",
-)  # fmt: skip
 VALIDATION = "val"
 SPLIT_WORDS = {
     **dict.fromkeys(("train", "trains", "training", "trn"), "train"),

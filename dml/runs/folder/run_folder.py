@@ -113,8 +113,12 @@ class RunFolder:
         words = mask_words(kept)
         write_text(self.command, f"{shell_command('train')} {shlex.join(words)}".rstrip() + "\n")
 
-    def check_dataset(self, index: ImageIndex) -> None:
+    def check_dataset(self, index: ImageIndex, trained: Sequence[str] = ()) -> None:
         """Stores name, size and fingerprint of the dataset, or compares them.
+
+        Args:
+            index: the dataset.
+            trained: names of the classes that are trained on, which are stored, not compared.
 
         Raises:
             UserError: the run was started with other images, or the file is damaged.
@@ -124,6 +128,8 @@ class RunFolder:
         if index.content:
             dataset["content"] = index.content
         if stored is None:
+            if trained:
+                dataset["trained_classes"] = list(trained)
             write_json(self.dataset, dataset)
             return
         # A run of an earlier version has stored no content.
@@ -134,6 +140,12 @@ class RunFolder:
                 f"when {self.path} was started ({stored.get('images')} images); "
                 f"overwrite=true starts anew with those of today"
             )
+
+    def trained_classes(self) -> set[str]:
+        """Returns the names of the classes that the run was trained on, as far as it tells."""
+        stored = read_json(self.dataset)
+        names = stored.get("trained_classes") if isinstance(stored, dict) else None
+        return set(map(str, names)) if isinstance(names, list) else set()
 
     def run_id(self) -> str:
         """Returns a unique name of the run; trackers continue the run with this name."""

@@ -36,12 +36,20 @@ def test_all_undecodable_images_are_listed_with_the_option_that_skips_them(index
     assert "data.skip_corrupt=true" in lines[2]
 
 
+@pytest.mark.promise(
+    "guides/own_images.md",
+    "damaged images are left out by `data.skip_corrupt=true`: a note counts them and names the "
+    "first three",
+)
 def test_skipped_images_leave_contiguous_labels(index: ImageIndex, tmp_path: Path):
     for row in (3, 4, 5, 11):
         truncate(index.images[row])
     kept = exclude_undecodable(index, True, tmp_path / "cache")
     assert kept.labels.tolist() == [0, 0, 0, 1, 1, 1, 2, 2]
     assert kept.skipped == 4
+    (note,) = describe_images(kept)
+    assert note.startswith("data: 4 of 12 images cannot be decoded and are left out (data.skip_co")
+    assert note.endswith(f"{index.images[3]}, {index.images[4]}, {index.images[5]}")
     assert len(kept.images) == len(kept.roles) == 8
 
 
@@ -133,23 +141,46 @@ def test_boxes_change_with_their_file(tmp_path):
 
 @pytest.mark.promise(
     "guides/own_images.md",
-    "a picture is in two classes, byte for byte: a note names it",
+    "a picture is in two classes, in equal bytes or equal pixels: a note counts such copies, and "
+    "those between training and test",
 )
 def test_equal_pictures_of_two_classes_are_noted(tmp_path):
     root = raw_images(tmp_path / "raw")
-    for name in ("c1/same", "c3/same", "c3/again"):
+    for name in ("c1/same", "c3/same"):
         shutil.copy(root / "c0/0.ppm", root / f"{name}.ppm")
+    Image.open(root / "c0/0.ppm").save(root / "c3/again.png")
+    shutil.copy(root / "c2/4.ppm", root / "c2/of_the_same_class.ppm")
+    (root / "c1/larger.ppm").write_bytes(
+        b"P6 2 8 255\n" + bytes(48)
+    )  # as many zeros as in c0/0.ppm
     checked = exclude_undecodable(read_folder(root), False, tmp_path / "cache")
     (note,) = checked.notes
-    assert note.startswith("data: 3 images are also in another class")
+    assert note.startswith(
+        "data: 3 images are also in another class, pixel for pixel (2 in training and test): "
+    )
     assert note.count("0.ppm and") == 3
+    again = exclude_undecodable(read_folder(root), False, tmp_path / "cache")  # as it is stored
+    assert again.notes == checked.notes
+
+
+def test_copies_are_found_without_damaged_images_and_in_boxes(tmp_path):
+    root = raw_images(tmp_path / "raw")
+    for label in range(2):
+        truncate(save(root / f"c{label}" / "damaged.png", 1))
+    index = exclude_undecodable(read_folder(root), True, tmp_path / "cache")
+    assert index.skipped == 2
+    assert "pixel for pixel" not in " ".join(index.notes)
+    rows = ["c0/0.ppm,a,0,0,2,2", "c0/0.ppm,b,2,2,4,4", "c1/2.ppm,b,0,0,2,2"]
+    (root / "list.csv").write_text("\n".join(["path,label,x_1,y_1,x_2,y_2", *rows]))
+    (note,) = exclude_undecodable(read_folder(root / "list.csv"), False, tmp_path / "cache").notes
+    assert note.startswith("data: 1 images are also in another class")
 
 
 @pytest.mark.promise("guides/own_images.md", "images have transparent pixels: a note counts them")
 def test_transparent_images_are_counted(tmp_path):
     root = raw_images(tmp_path / "raw")
     for name, alpha in (("c0/a", 0), ("c1/b", 254), ("c2/opaque", 255)):
-        Image.new("RGBA", (4, 4), (0, 0, 0, alpha)).save(root / f"{name}.png")
+        Image.new("RGBA", (4, 4), (90, 0, 0, alpha)).save(root / f"{name}.png")
     checked = exclude_undecodable(read_folder(root), False, tmp_path / "cache")
     assert checked.transparent == 2
     (note,) = describe_images(checked)

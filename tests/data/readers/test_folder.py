@@ -1,3 +1,4 @@
+import os
 import shutil
 from pathlib import Path
 
@@ -6,7 +7,7 @@ import pytest
 from dml.core.errors import UserError
 from dml.data.decode import load_image
 from dml.data.preparation.image_check import find_undecodable
-from dml.data.readers.folder import read_folder
+from dml.data.readers.folder import list_images, read_folder
 from tests.data.trees import class_folders, photo, save
 
 
@@ -149,7 +150,8 @@ def test_csv_of_every_spreadsheet_is_read(tmp_path: Path, content: str):
     ("header", "rows", "message"),
     [
         ("file,label", [], r"must name the columns path,label .*; they are: file, label"),
-        ("path,label", ["class_0/0.jpg,a", "", "class_1/0.jpg, "], "missing: class_1/0.jpg, nan"),
+        ("path,label", ["class_0/0.jpg,a", "", " ,b"], "missing: nan, b"),
+        ("path,label", ["class_0/0.jpg,", "", "class_1/0.jpg, "], "no row has a label"),
         ("path,label", ["class_0/0,1.jpg,a"], "Length of header .* does not match"),
         ("path,label", ["class_0/0.jpg,a", "class_0/./0.jpg,b"], "class_0/0.jpg is listed twice"),
         ("path,label", ["class_0/0.jpg,a", "nothing.jpg,b"], "1 of 2 images .*nothing.jpg; paths"),
@@ -170,3 +172,69 @@ def test_csv_that_does_not_fit_is_explained(tmp_path, header, rows, message):
     with pytest.raises(UserError, match=r"^data\.root: .*" + message) as caught:
         read_folder(table(tmp_path, rows, header))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.promise("guides/own_images.md", "rows of a CSV file have no label: a note counts them")
+def test_rows_without_a_label_are_counted(tmp_path):
+    class_folders(tmp_path, classes=3)
+    rows = [
+        "class_0/0.jpg,a",
+        "class_1/0.jpg, ",
+        "class_1/1.jpg,b",
+        "class_1/2.jpg,b",
+        "class_2/0.jpg,",
+    ]
+    path = table(tmp_path, rows, "path,label")
+    index = read_folder(path)
+    assert [image.name for image in index.images] == ["0.jpg", "1.jpg", "2.jpg"]
+    (note,) = index.notes
+    assert note == (
+        f"data: 2 of 5 rows of {path} have no label and are left out, first class_1/0.jpg"
+    )
+
+
+def test_unlabeled_lists_are_embedded_and_partly_labeled_ones_counted(tmp_path, caplog):
+    class_folders(tmp_path, classes=1)
+    files, labels = list_images(table(tmp_path, ["class_0/0.jpg,", "class_0/1.jpg,"], "path,label"))
+    assert (len(files), labels) == (2, {})
+    files, labels = list_images(
+        table(tmp_path, ["class_0/0.jpg,a", "class_0/1.jpg,"], "path,label")
+    )
+    assert [*labels.values()] == ["a"]
+    assert "1 of 2 rows" in caplog.text
+
+
+@pytest.mark.parametrize("missing", [",,,", "nan,nan,nan,nan", "NA,NA,NA,NA"])
+def test_rows_without_a_box_are_whole_images(tmp_path, missing):
+    class_folders(tmp_path, classes=2)
+    rows = ["class_0/0.jpg,a,0,0,9,9", f"class_0/0.jpg,a,{missing}", f"class_1/0.jpg,b,{missing}"]
+    rows.append("class_1/1.jpg,b,1,1,5,5")
+    header = "path,label,x_1,y_1,x_2,y_2"
+    index = read_folder(table(tmp_path, rows, header))
+    names = [image.name for image in index.images]
+    assert names == ["0.jpg#0,0,9,9", "0.jpg", "0.jpg", "1.jpg#1,1,5,5"]
+    assert load_image(index.images[1]).equal(load_image(tmp_path / "class_0/0.jpg"))
+    for box in ("1,2,,", "1,2,3,inf", "1,2,nan,4"):
+        with pytest.raises(UserError, match=r"a box is not four numbers: class_0/0.jpg, a, 1, 2"):
+            read_folder(table(tmp_path, [f"class_0/0.jpg,a,{box}", *rows[2:]], header))
+
+
+@pytest.mark.skipif(os.sep != "/", reason="the separator of Windows")
+def test_paths_of_windows_are_tried_with_slashes(tmp_path):
+    class_folders(tmp_path, classes=2, per_class=2)
+    save(tmp_path / "class_0" / "a\\b.jpg", 1)
+    rows = [r"class_0\0.jpg,a", r".\class_0\1.jpg,a", r"class_0/a\b.jpg,a", r"class_1\0.jpg,b"]
+    rows += [r"class_1\1.jpg,b"]
+    index = read_folder(table(tmp_path, rows, "path,label"))
+    assert [image.name for image in index.images] == [
+        "0.jpg",
+        "1.jpg",
+        r"a\b.jpg",
+        "0.jpg",
+        "1.jpg",
+    ]
+    rows = [r"class_0\0.jpg,a,0,0,5,5", r"class_1\0.jpg,b,,,,", r"class_1\1.jpg,b,,,,"]
+    boxed = table(tmp_path, rows, "path,label,x_1,y_1,x_2,y_2")
+    assert len(read_folder(boxed).images) == 3
+    (tmp_path / "list.txt").write_text("class_0\\0.jpg\nclass_1\\1.jpg\n")
+    assert len(list_images(tmp_path / "list.txt")[0]) == 2

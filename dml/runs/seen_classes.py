@@ -1,0 +1,66 @@
+"""Scores of classes that a network was trained on, which look like scores of unseen classes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dml.core.errors import UserError
+from dml.core.regular_files import open_regular
+from dml.retrieval.embedding_file import read_made_by
+from dml.runs.folder.run_folder import RunFolder
+
+SHOWN = 3  # names of classes in a note
+
+
+def describe_seen(names: Iterable[str], run: str | Path) -> str | None:
+    """Returns a note if a run was trained on classes of these names; None: no such class is known.
+
+    Args:
+        names: of the classes that are scored.
+        run: the run folder. A run on a published dataset, or of an earlier version, tells no names.
+    """
+    scored = set(names)
+    seen = sorted(scored & RunFolder(run).trained_classes())
+    if not seen:
+        return None
+    shown = ", ".join(seen[:SHOWN])
+    return (
+        f"data: {len(seen)} of {len(scored)} classes were trained on ({shown}); these are no "
+        f"scores of unseen classes"
+    )
+
+
+def describe_seen_embeddings(path: Path) -> str | None:
+    """Returns a note on a file of `dml.embed` or other software; see `describe_seen`.
+
+    Rows of the split `train` count as seen, whatever the network.
+    """
+    with open_regular(path) as opened, np.lib.npyio.NpzFile(opened, allow_pickle=False) as file:
+        arrays = {name: _read_texts(file, name) for name in ("labels", "splits")}
+        made_by = read_made_by(file["made_by"]) if "made_by" in file else {}
+    trained = int((arrays["splits"] == "train").sum())
+    if trained:
+        return (
+            f"embeddings: {trained} of {len(arrays['splits'])} rows are of the split train; these "
+            f"are no scores of unseen classes"
+        )
+    network: Any = made_by.get("network")
+    if isinstance(network, str):
+        with suppress(UserError, OSError, ValueError):  # the run may be gone
+            return describe_seen(arrays["labels"].tolist(), network)
+    return None
+
+
+def _read_texts(file: np.lib.npyio.NpzFile, name: str) -> np.ndarray:
+    """Returns an array of texts; empty if the file has no such array, or one of another type."""
+    if name in file:
+        with suppress(ValueError):  # Python objects
+            array = file[name]
+            if array.dtype.kind == "U":
+                return array
+    return np.array([], dtype=str)
