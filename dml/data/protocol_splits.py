@@ -88,7 +88,7 @@ def take_part(index: ImageIndex, classes: int | None, per_class: int | None) -> 
 
     Args:
         index: the dataset.
-        classes: number of classes to keep, half of them for training; None: all.
+        classes: number of classes to keep, half of them, rounded up, for training; None: all.
         per_class: maximum number of images of a class in each role; None: all.
     """
     used = np.ones(len(index.labels), bool)

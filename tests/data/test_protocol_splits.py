@@ -71,6 +71,10 @@ def test_a_part_of_a_dataset_stands_in_for_it_and_keeps_its_halves():
         True,
         [0, 1, 2, 6, 7, 8],
     )
+    odd = take_part(index, classes=3, per_class=None)  # the odd class is trained on
+    kept = odd.roles != "unused"
+    assert len(set(odd.labels[kept & (odd.roles == "train")])) == 2
+    assert len(set(odd.labels[kept & (odd.roles != "train")])) == 1
     few = take_part(index, classes=None, per_class=1)  # of each role
     assert np.flatnonzero(few.roles != "unused").tolist() == [0, 3, 6, 7, 9, 10]
     plain = ImageIndex("x", index.images, labels, np.repeat(["train", "test"], 6))

@@ -36,6 +36,17 @@ def test_hours_by_hand(composed):
     assert estimate_training_hours(mixed) == pytest.approx(exact + 3 * trained / 600 / 3600)
 
 
+@pytest.mark.parametrize(("protocol", "validated"), [("mlrc", 1 / 4), ("holdout", 1 / 3)])
+def test_validation_costs_the_images_that_are_not_trained_on(composed, protocol, validated):
+    words = ("data=cub", f"protocol={protocol}", "protocol.epochs=6", "precision=tf32",
+             "protocol.steps_per_epoch=40", "protocol.stopping.patience=null",
+             "protocol.evaluate_unit=epochs")  # fmt: skip
+    often = estimate_training_hours(composed(*words, "protocol.evaluate_every=1"))
+    seldom = estimate_training_hours(composed(*words, "protocol.evaluate_every=3"))
+    evaluated = (6 - 2) * validated * 5864 / 3
+    assert often - seldom == pytest.approx(evaluated / 1200 / 3600, rel=1e-3)
+
+
 def test_steps_need_no_size_of_the_dataset(composed):
     cfg = composed("data=glyphs", "protocol.steps_per_epoch=20", "protocol.epochs=3")
     assert estimate_training_hours(cfg) == pytest.approx(3 * 20 * 32 / 10000 / 3600)
