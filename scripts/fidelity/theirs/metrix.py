@@ -1,6 +1,7 @@
 """billpsomas/Metrix_ICLR22: steps with the contrastive loss that mix embeddings or features."""
 
 import random
+from importlib import import_module
 from unittest import mock
 
 import numpy as np
@@ -11,7 +12,8 @@ from pytorch_metric_learning.distances import LpDistance
 from pytorch_metric_learning.losses import ContrastiveLoss
 from pytorch_metric_learning.reducers import AvgNonZeroReducer, MultipleReducers
 
-import train
+# `train.py` of their repository; this one has a file of that name, too.
+train = import_module("train")
 
 
 def compute(inputs: Arrays) -> Arrays:
