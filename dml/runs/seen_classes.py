@@ -41,8 +41,9 @@ def describe_seen_embeddings(path: Path) -> str | None:
     Rows of the split `train` count as seen, whatever the network.
     """
     with open_regular(path) as opened, np.lib.npyio.NpzFile(opened, allow_pickle=False) as file:
-        arrays = {name: _read_texts(file, name) for name in ("labels", "splits")}
-        made_by = read_made_by(file["made_by"]) if "made_by" in file else {}
+        names = ("labels", "splits", "made_by")
+        arrays = {name: _read_texts(file, name) for name in names}
+    made_by = read_made_by(arrays["made_by"])
     trained = int((arrays["splits"] == "train").sum())
     if trained:
         return (
@@ -59,7 +60,7 @@ def describe_seen_embeddings(path: Path) -> str | None:
 def _read_texts(file: np.lib.npyio.NpzFile, name: str) -> np.ndarray:
     """Returns an array of texts; empty if the file has no such array, or one of another type."""
     if name in file:
-        with suppress(ValueError):  # Python objects
+        with suppress(Exception):  # of many classes: Python objects, a damaged member
             array = file[name]
             if array.dtype.kind == "U":
                 return array
