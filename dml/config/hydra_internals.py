@@ -1,7 +1,7 @@
 """What this package uses of Hydra that is not in its public interface, all in one place.
 
-It is imported in the functions, so that `tests/config/test_hydra_internals.py` can run, and name
-the version, where Hydra no longer has it.
+It is imported in the functions, so that `tests/test_private_names.py` can run where Hydra no longer
+has it, and name the version.
 """
 
 from __future__ import annotations

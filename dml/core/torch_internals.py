@@ -1,6 +1,6 @@
 """What this package uses of PyTorch that is not in its public interface, all in one module.
 
-`tests/core/test_torch_internals.py` names the version of PyTorch that no longer has it.
+`tests/test_private_names.py` names the version of PyTorch that no longer has it.
 """
 
 from __future__ import annotations

@@ -22,12 +22,10 @@ from dml.core.fault_injection import fault_point
 from dml.core.locks import wait_for_lock
 from dml.core.progress import show_progress
 from dml.core.signals import raise_on_signals
-from dml.data.decode import is_opaque_format, load_image, map_in_threads
+from dml.data.decode import DECODER, is_opaque_format, load_image, map_in_threads
 from dml.data.image_dataset import ImageSource
 from dml.data.image_index import ImageIndex, hash_listing, split_box
 from dml.data.transforms import ShorterSide
-
-DECODED_ANEW = (".tif", ".tiff", ".bmp")  # whose pixels may differ in a cache of an earlier version
 
 
 class PixelCache(ImageSource):
@@ -86,11 +84,9 @@ def open_image_source(
     if cache is None or not index.files:
         return None
     folder = Path(root) if Path(root).is_dir() else Path(root).parent  # of a CSV file
-    settings: list[object] = [cache, index.apply_orientation]
+    settings: list[object] = [DECODER, cache, index.apply_orientation]
     if _may_be_transparent(index):
         settings.append(index.background)
-    if any(split_box(image)[0].suffix.lower() in DECODED_ANEW for image in index.files):
-        settings.append("white level")
     digest = hash_listing(index.files, *settings)
     path = folder / ".cache" / f"{index.name}-{cache}-{digest}.pixels"
     files = path, path.with_suffix(".npy")

@@ -25,6 +25,7 @@ from dml.data.image_formats import advise, prepare_format
 from dml.data.image_index import split_box
 
 T = TypeVar("T")
+DECODER = 2  # counts changes of pixels: caches and checks of an earlier decoder are made again
 JPEG = b"\xff\xd8\xff"
 GREY_STEPS = {"L;2": 85, "L;4": 17}  # of a grey level of 2 and 4 bits, as Pillow names them
 TWELVE_BITS = 1 << 12

@@ -30,8 +30,8 @@ def describe_seen(names: Iterable[str], run: str | Path) -> str | None:
         return None
     shown = ", ".join(seen[:SHOWN])
     return (
-        f"data: {len(seen)} of {len(scored)} classes were trained on ({shown}); these are no "
-        f"scores of unseen classes"
+        f"data: {len(seen)} of {len(scored)} classes have names of classes that were trained on "
+        f"({shown}); if they are the same, these are no scores of unseen classes"
     )
 
 

@@ -20,12 +20,6 @@ def copy_repository(root: Path, folder: Path) -> Path:
     return folder
 
 
-def copy_copy(copy: Path, folder: Path) -> Path:
-    """Copies a copy, with the compiled modules in it; returns `folder`."""
-    shutil.copytree(copy, folder, symlinks=True)
-    return folder
-
-
 def forget_compiled(path: Path) -> None:
     """Removes the compiled modules of a module's folder.
 

@@ -18,7 +18,7 @@ from threading import Lock
 from dml.core.errors import UserError
 from scripts.mistakes import report_plugin
 from scripts.mistakes.catalog import Mistake
-from scripts.mistakes.copies import copy_copy, forget_compiled
+from scripts.mistakes.copies import forget_compiled
 from scripts.mistakes.planting import plant
 
 # Exceptions of a source that cannot run: any test finds them.
@@ -85,7 +85,7 @@ class Laboratory:
     def try_mistake(self, mistake: Mistake) -> Trial:
         """Plants a mistake in a copy of its own, runs its tests, and removes the copy."""
         with TemporaryDirectory(dir=self._folder) as name:
-            copy = copy_copy(self._copy, Path(name) / "copy")
+            copy = shutil.copytree(self._copy, Path(name) / "copy", symlinks=True)
             forget_compiled(plant(mistake, copy))
             report = Path(name) / "report.jsonl"
             begin = time.monotonic()

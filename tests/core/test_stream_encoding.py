@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dml.core.plain_console import PlainConsole
 from dml.core.stream_encoding import accept_all_characters, fit_encoding
 
 
@@ -35,6 +36,14 @@ def test_streams_of_a_program_take_any_text(encoding, plus_minus, monkeypatch):
     accept_all_characters()
     print("─ 产 ±", flush=True)
     assert out.getvalue().decode(encoding) == f"- \\u4ea7 {plus_minus}\n"
+
+
+def test_a_console_of_a_program_prints_any_text():
+    """`dml.train` in a program whose output is ASCII: its streams stay as they are."""
+    out = io.BytesIO()
+    stream = io.TextIOWrapper(out, encoding="ascii", write_through=True)
+    PlainConsole(file=stream).print("MAP@R – grün ± …")
+    assert out.getvalue() == b"MAP@R - gr\\xfcn +/- ...\n"
 
 
 def test_streams_that_cannot_be_changed_stay(monkeypatch):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from dml.core.errors import UserError
 from dml.data import cache as cache_module
 from dml.data.cache import PixelCache, open_image_source
-from dml.data.decode import load_image
+from dml.data.decode import DECODER, load_image
 from dml.data.image_index import ImageIndex, hash_listing
 from dml.data.loaders import LoaderOptions, eval_batches, train_batches
 from dml.data.preparation.image_check import exclude_undecodable
@@ -183,5 +183,5 @@ def test_a_cache_of_opaque_images_holds_for_every_background(index: ImageIndex, 
     for one in (index, checked):
         for background in ("white", "black"):
             paths.add(open_image_source(replace(one, background=background), 20, tmp_path).path)
-    digest = hash_listing(index.files, 20, False)  # as earlier versions named it
+    digest = hash_listing(index.files, DECODER, 20, False)
     assert {path.name for path in paths} == {f"images-20-{digest}.pixels"}

@@ -22,11 +22,10 @@ from dml.core.plain_text import show_line
 from dml.core.progress import show_progress
 from dml.core.regular_files import open_regular
 from dml.core.signals import raise_on_signals
-from dml.data.decode import decode_image, is_opaque_format, map_in_threads, open_image
+from dml.data.decode import DECODER, decode_image, is_opaque_format, map_in_threads, open_image
 from dml.data.image_index import ImageIndex, hash_text, split_box
 
 SHOWN = 3  # images in a note
-DECODER = "white level"  # a name: a check by an earlier decoder is made again
 
 
 class Checked(NamedTuple):
@@ -213,7 +212,7 @@ def _describe(index: ImageIndex, checked: Sequence[Checked]) -> ImageIndex:
 
 def _read_or_check(images: Sequence[Path], folder: Path, max_pixels: int) -> list[Checked]:
     """Returns what is known of images; those that are new or have changed are decoded."""
-    names = [DECODER, *map(str, images)]
+    names = [str(DECODER), *map(str, images)]
     if max_pixels != MAX_IMAGE_PIXELS:
         names.append(str(max_pixels))  # by which other images are too large
     path = folder / f"checked-{hash_text(' '.join(names))}.json"

@@ -7,7 +7,7 @@ import shlex
 import shutil
 import uuid
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +143,9 @@ class RunFolder:
 
     def trained_classes(self) -> set[str]:
         """Returns the names of the classes that the run was trained on, as far as it tells."""
-        stored = read_json(self.dataset)
+        stored = None
+        with suppress(UserError):  # a damaged file tells nothing
+            stored = read_json(self.dataset)
         names = stored.get("trained_classes") if isinstance(stored, dict) else None
         return set(map(str, names)) if isinstance(names, list) else set()
 

@@ -1,6 +1,4 @@
-import re
 import time
-from pathlib import Path
 
 import optuna
 import pytest
@@ -52,13 +50,6 @@ def test_a_trial_that_ends_between_two_looks_is_not_claimed_again(study, monkeyp
     second = study.claim_trial()
     assert second.number != first.number
     assert study.stored(first).value == 0.5
-
-
-def test_only_public_names_of_optuna_are_used():
-    root = Path(__file__).resolve().parents[3]
-    for path in [*root.glob("dml/**/*.py"), *root.glob("scripts/**/*.py")]:
-        private = re.search(r"optuna\w*\._\w+|\._(trial|study)_id\b", path.read_text())
-        assert private is None, (path, private)
 
 
 def test_the_first_of_equal_trials_is_the_best(study):
