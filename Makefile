@@ -6,7 +6,7 @@
 # make rehearsal  runs every experiment in its smallest form to its report (continues)
 # make fidelity AUTHORS=<folder>  compares with the authors' code (without AUTHORS: how to get it)
 # make first-row  two rows of a paper's table on CUB: needs a GPU, the internet and 4 GB of disk
-# make features.npz  the features of the reality check: needs npm and the internet, about 13 minutes
+# make features.npz  the features of the reality check: needs npm and the internet, about three minutes
 # make docs    writes the generated pages of docs/, and builds the site into build/site
 # make lint    checks style, types and import directions (make format corrects the style)
 

@@ -5,7 +5,7 @@
     python studies/check_loss.py features.npz loss=supcon --quick    a first look, no evidence
 
 Trains only this loss, with the search, steps and repeats of the study; the scores of the other
-losses are those of the study. `make features.npz` makes the features, in about 13 minutes.
+losses are those of the study. `make features.npz` makes the features, in about three minutes.
 Options are those of train.py: `'+space.loss.margin={low:0,high:1}'` is searched.
 """
 
