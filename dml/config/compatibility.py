@@ -102,19 +102,30 @@ def _find_size_conflicts(config: Config) -> Iterator[tuple[str, str]]:
 def _find_batch_conflicts(config: Config) -> Iterator[tuple[str, str]]:
     """Yields conflicts between the sampler, the batch and the loss."""
     batch, m, sampler = config.data.batch_size, config.data.images_per_class, config.data.sampler
+    needs_pairs = config.loss["batch_kind"] == "pair"
     if sampler == "random":
+        if needs_pairs and batch == 1:
+            problem = f"loss '{config.loss['name']}' compares images of a batch"
+            yield "data.batch_size", f"{problem}; use 2 or more"
         return
     if m is None:
         yield "data.images_per_class", f"sampler '{sampler}' needs a number"
     elif batch % m:
+        least = 2 * m if needs_pairs else m
         yield (
             "data.batch_size",
             f"batch {batch} must be a multiple of {m} images per class "
-            f"(nearest {_nearest_multiples(batch, m)})",
+            f"(nearest {_nearest_multiples(batch, m, least)})",
         )
-    elif m == 1 and config.loss["batch_kind"] == "pair":
+    elif m == 1 and needs_pairs:
         problem = f"loss '{config.loss['name']}' needs pairs of images of one class"
         yield "data.images_per_class", f"{problem}; use 2 or more"
+    elif batch < 2 * m and needs_pairs:
+        yield (
+            "data.batch_size",
+            f"batch {batch} holds one class, {m} images of it, and loss '{config.loss['name']}' "
+            f"needs two; use {2 * m} or more",
+        )
 
 
 def _find_process_conflicts(config: Config, processes: int) -> Iterator[tuple[str, str]]:
@@ -123,10 +134,12 @@ def _find_process_conflicts(config: Config, processes: int) -> Iterator[tuple[st
         return
     batch, m = config.data.batch_size, config.data.images_per_class
     if batch % processes:
-        unit = processes
+        unit, least = processes, 1
         if config.data.sampler != "random" and m is not None:
             unit = math.lcm(processes, m)
-        nearest = _nearest_multiples(batch, unit)
+            if config.loss["batch_kind"] == "pair":
+                least = 2 * m
+        nearest = _nearest_multiples(batch, unit, least)
         problem = f"batch {batch} must be a multiple of {processes} processes (nearest {nearest})"
         yield "data.batch_size", problem
     if config.protocol.workers > 1:
@@ -144,10 +157,11 @@ def _find_process_conflicts(config: Config, processes: int) -> Iterator[tuple[st
         )
 
 
-def _nearest_multiples(number: int, unit: int) -> str:
+def _nearest_multiples(number: int, unit: int, least: int = 1) -> str:
+    """Returns the multiples of a unit next to a number; above `least`, only the first of them."""
     floor = number // unit * unit
-    if floor == 0:
-        return str(unit)
+    if floor < least:
+        return str(math.ceil(least / unit) * unit)
     return f"{floor}, {floor + unit}"
 
 

@@ -87,7 +87,8 @@ def decode_image(
     """
     if isinstance(image, np.ndarray):
         if image.ndim == 3 and image.shape[2] == 3:
-            return Decoded(torch.from_numpy(image).permute(2, 0, 1), False)
+            pixels = image if image.flags.writeable else image.copy()  # torch warns otherwise
+            return Decoded(torch.from_numpy(pixels).permute(2, 0, 1), False)
         image = _as_pillow(image)
     if isinstance(image, Image.Image):
         return _decode_with_pillow(image, apply_orientation, background, max_pixels)
@@ -148,7 +149,7 @@ def open_image(file: Path, max_pixels: int) -> Image.Image:
 
     A larger limit than Pillow's stands in for it meanwhile.
     """
-    prepare_format(file.name)
+    prepare_format(str(file))
     if max_pixels <= MAX_IMAGE_PIXELS:
         return Image.open(file)
     with _limit_of_pillow:

@@ -69,7 +69,8 @@ class ImageIndex:
         features: to train and test on instead of the images; None: the images.
 
     Raises:
-        ValueError: the lengths differ, a role is unknown, or a class is in both training and test.
+        ValueError: the lengths differ, labels are no integers from 0, a role is unknown, or a class
+            is in both training and test.
     """
 
     name: str
@@ -92,6 +93,8 @@ class ImageIndex:
     class_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "labels", _check_labels(self.labels))
+        object.__setattr__(self, "roles", np.asarray(self.roles))
         if not len(self.images) == len(self.labels) == len(self.roles):
             raise ValueError(
                 f"images, labels and roles differ in length: "
@@ -154,6 +157,26 @@ class ImageIndex:
             sample = _spread(len(images), SIZES)
             content.append([split_box(images[row])[0].stat().st_size for row in sample])
         return _hash_json(content)
+
+
+def _check_labels(labels: Any) -> np.ndarray:
+    """Returns labels as an array.
+
+    Raises:
+        ValueError: they are not N integers from 0.
+    """
+    array = np.asarray(labels)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise ValueError(
+            f"labels must be N integers from 0, got {array.dtype} of shape {array.shape}; "
+            f"numpy.unique(labels, return_inverse=True)[1] numbers names"
+        )
+    if len(array) and array.min() < 0:
+        raise ValueError(
+            f"labels must not be negative, got {array.min()}; images without a class have the role "
+            f"'unused'"
+        )
+    return array
 
 
 def describe_images(index: ImageIndex) -> list[str]:

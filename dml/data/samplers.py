@@ -168,6 +168,16 @@ def build_schedule(
     return BalancedBatches(labels, batch_size, images_per_class, seed, steps_per_epoch)
 
 
+def count_without_pairs(schedule: BatchSchedule, labels: np.ndarray, steps: int) -> int:
+    """Returns how many of the first batches have no pair of one class, or none of two classes."""
+    count = 0
+    for step in range(steps):
+        batch = labels[schedule.batch(step)]
+        classes = len(np.unique(batch))
+        count += classes in (1, len(batch))
+    return count
+
+
 def augmentation_seeds(seed: int, step: int, count: int) -> list[int]:
     """Returns `count` independent 63-bit seeds for the augmentations of one step."""
     state = np.random.SeedSequence([seed, 2, step]).generate_state(count, np.uint64)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -72,7 +73,8 @@ def complete(network: nn.Module, size: int | None = None) -> Backbone:
     """Adds the missing attributes of a `Backbone` to a network, in place, and returns the network.
 
     The default of `input` is 224 pixels with the mean and standard deviation of ImageNet; `kind`
-    and `channels` are found by a run on an image of zeros, in evaluation mode without gradients.
+    and `channels` are found by a run on an image of zeros, in evaluation mode without gradients. A
+    copy of a network of one's own is run in training mode too, and must return the same form.
 
     Args:
         network: maps B×3×H×W to B×c, B×c×h×w or B×tokens×c.
@@ -86,10 +88,13 @@ def complete(network: nn.Module, size: int | None = None) -> Backbone:
         if not hasattr(network, attribute):
             setattr(network, attribute, default)
     backbone = cast(Backbone, network)
+    side = size or backbone.input.size or 224
     if not (hasattr(network, "channels") and hasattr(network, "kind")):
-        features = _run_on_zeros(network, size or backbone.input.size or 224)
+        features = _run_on_zeros(network, side)
         backbone.kind = KINDS[features.ndim]
         backbone.channels = features.shape[1 if features.ndim == 4 else -1]
+    if not isinstance(network, Backbone):
+        _try_training(network, side)
     return backbone
 
 
@@ -98,9 +103,7 @@ def _run_on_zeros(network: nn.Module, size: int) -> Tensor:
     try:
         with torch.no_grad():
             features = network.eval()(torch.zeros(1, 3, size, size))
-        if not isinstance(features, Tensor) or features.ndim not in KINDS or len(features) != 1:
-            shape = list(getattr(features, "shape", ())) or f"a {type(features).__name__}"
-            raise TypeError(f"it returns {shape}, not 1xc (vectors), 1xcxhxw (maps) or 1xtokensxc")
+        _check_features(features, 1)
     except Exception as error:  # of any class: the network may be the user's
         raise ConfigError(
             [
@@ -112,6 +115,46 @@ def _run_on_zeros(network: nn.Module, size: int) -> Tensor:
     finally:
         network.train(training)
     return features
+
+
+def _try_training(network: nn.Module, size: int) -> None:
+    """Runs a copy of a network in training mode, in which it may return something else.
+
+    A network that cannot be copied is not tried. The state of random numbers stays as it is.
+
+    Raises:
+        ConfigError: the network fails, or returns another form than in evaluation mode.
+    """
+    try:
+        tried = copy.deepcopy(network)
+    except Exception:  # of any class: the network may hold anything
+        return
+    images = torch.zeros(2, 3, size, size)
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            evaluated = tried.eval()(images)
+            trained = tried.train()(images)
+        _check_features(trained, 2)
+        if trained.shape != evaluated.shape:
+            raise TypeError(f"it returns {list(trained.shape)}, but {list(evaluated.shape)} else")
+    except Exception as error:  # of any class: the network may be the user's
+        name = type(network).__name__
+        raise ConfigError(
+            [f"backbone: {name} fails on 2 images in training mode: {first_line(error)}"]
+        ) from error
+
+
+def _check_features(features: Any, images: int) -> None:
+    """Raises TypeError unless a network returned features of its images, in float32."""
+    is_tensor = isinstance(features, Tensor)
+    if not is_tensor or features.ndim not in KINDS or len(features) != images:
+        shape = list(getattr(features, "shape", ())) or f"a {type(features).__name__}"
+        raise TypeError(
+            f"it returns {shape}, not {images}xc (vectors), {images}xcxhxw (maps) or "
+            f"{images}xtokensxc"
+        )
+    if features.dtype != torch.float32:
+        raise TypeError(f"it returns {features.dtype}, not torch.float32")
 
 
 class TimmBackbone(Backbone):

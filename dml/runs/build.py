@@ -27,6 +27,7 @@ from dml.data.image_dataset import ImageSource
 from dml.data.image_index import ImageIndex, Subset
 from dml.data.preparation.image_check import exclude_undecodable
 from dml.data.protocol_splits import merge_query_and_gallery, take_part
+from dml.data.reader_check import check_reader
 from dml.data.readers.features import hash_features
 from dml.methods.plain import Plain
 from dml.methods.reference_losses import disable_normalization
@@ -131,7 +132,7 @@ class Builder:
         index = dataset
         if index is None:
             reader = self.constructor("data.reader")
-            index = reader(**reader.select_missing({"root": data.root}))
+            index = check_reader(reader(**reader.select_missing({"root": data.root})))
         index = replace(index, max_pixels=data.max_pixels)
         if index.features is not None:
             self._check_width(index.features.plain.shape[1])

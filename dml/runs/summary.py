@@ -19,6 +19,7 @@ from dml.core.secrets import mask_options, mask_word, mask_words
 from dml.core.statistics import combine_scores
 from dml.data.image_index import describe_images
 from dml.data.protocol import FOLDS, validates_one_class
+from dml.data.samplers import count_without_pairs
 from dml.models.embedder import NORMALIZERS
 from dml.retrieval.embeddings import concatenate_models
 from dml.runs.console import print_line
@@ -28,6 +29,8 @@ from dml.runs.folder.stored_run import read_config
 from dml.runs.job import Result
 from dml.tracking import RunInfo
 from dml.training.device import device_name, peak_memory_mb
+
+LOOKED_AT = 1000  # batches, for pairs; all of a long epoch would take seconds
 
 
 def summarize(context: RunContext, folder: RunFolder, results: Sequence[Result]) -> dict[str, Any]:
@@ -131,6 +134,21 @@ def describe_batches(context: RunContext) -> str:
     return f"batches of {data.batch_size} images, {drawn} (data.sampler={data.sampler})"
 
 
+def _count_without_pairs(context: RunContext) -> str | None:
+    """Returns a note on batches of which a loss of pairs learns nothing or little; or None."""
+    model = context.prepared
+    if model is None or context.config.loss["batch_kind"] != "pair":
+        return None
+    steps = min(model.schedule.steps_per_epoch, LOOKED_AT)
+    count = count_without_pairs(model.schedule, model.job.train.labels, steps)
+    if not count or context.config.protocol.epochs == 0:
+        return None
+    return (
+        f"data.batch_size: {count} of the first {steps} batches have images of one class only, or "
+        f"no two of a class; a larger batch has pairs of both kinds"
+    )
+
+
 def list_notes(context: RunContext) -> list[str]:
     """Returns notes on the config, the images, and the images that select the epoch."""
     jobs = context.jobs
@@ -144,4 +162,6 @@ def list_notes(context: RunContext) -> list[str]:
     trained, validated = jobs[0].train.classes, jobs[0].validation.query.classes
     if not set(trained).isdisjoint(validated):
         notes.append("few classes: the epoch is selected on a third of their images")
+    if note := _count_without_pairs(context):
+        notes.append(note)
     return notes

@@ -76,3 +76,42 @@ def test_conflicts_of_several_processes(composed, monkeypatch, overrides, expect
     with pytest.raises(ConfigError) as caught:
         check(cfg)
     assert expected in str(caught.value)
+
+
+@pytest.mark.parametrize("sampler", ["class_stream", "balanced"])
+@pytest.mark.parametrize(
+    ("batch", "m", "end"),
+    [
+        (4, 4, "holds one class, 4 images of it, and loss 'ms_miner' needs two; use 8 or more"),
+        (2, 2, "use 4 or more"),
+        (1, 4, "(nearest 8)"),
+        (5, 4, "(nearest 8)"),
+        (9, 4, "(nearest 8, 12)"),
+    ],
+)
+def test_pair_losses_need_two_classes_in_a_batch(composed, sampler, batch, m, end):
+    sizes = (f"data.sampler={sampler}", f"data.batch_size={batch}", f"data.images_per_class={m}")
+    with pytest.raises(ConfigError) as caught:
+        check(composed("data=digits", "loss=ms_miner", *sizes))
+    (line,) = caught.value.problems
+    assert line.startswith(f"data.batch_size: batch {batch} ")
+    assert line.endswith(end)
+    if batch == m:
+        check(composed("data=digits", "loss=proxy_anchor", *sizes))  # compares with proxies
+
+
+def test_pair_losses_need_two_images_in_a_random_batch(composed):
+    words = ("data=digits", "data.sampler=random", "data.batch_size=1")
+    with pytest.raises(
+        ConfigError, match=r"data\.batch_size: loss 'ms' compares images .*2 or more"
+    ):
+        check(composed(*words, "loss=ms"))
+    check(composed(*words, "loss=proxy_anchor"))
+
+
+def test_processes_get_a_batch_of_two_classes_recommended(composed, monkeypatch):
+    cfg = composed("data=digits", "loss=ms", "data.batch_size=9", "data.images_per_class=3")
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ConfigError, match=r"2 processes \(nearest 6, 12\)"):
+        check(cfg)

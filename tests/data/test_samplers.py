@@ -10,6 +10,7 @@ from dml.data.samplers import (
     augmentation_seeds,
     build_schedule,
     class_pool,
+    count_without_pairs,
 )
 
 SAMPLERS = ("random", "class_stream", "balanced")
@@ -124,3 +125,14 @@ def test_pools_of_all_classes_differ_between_seeds_and_numbers():
     seeds = {seed for pool in pools for _, seed in pool}
     assert (len(rows), len(seeds)) == (10, 10 * 40)
     assert class_pool(LABELS, 4, 1, 2) == pools[7]
+
+
+def test_batches_without_a_pair_are_counted():
+    labels = np.repeat(np.arange(3), 4)
+    stream = build_schedule("class_stream", labels, batch_size=4, images_per_class=2, seed=0)
+    expected = sum(len(set(labels[stream.batch(step)])) == 1 for step in range(60))
+    assert count_without_pairs(stream, labels, 60) == expected > 0
+    single = build_schedule("balanced", labels, batch_size=3, images_per_class=1, seed=0)
+    assert count_without_pairs(single, labels, 5) == 5  # no two images of a class
+    balanced = build_schedule("balanced", labels, batch_size=4, images_per_class=2, seed=0)
+    assert count_without_pairs(balanced, labels, 5) == 0

@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from timm.layers import resample_abs_pos_embed
 from torch import nn
 
-from dml.core.errors import UserError
+from dml.core.errors import ConfigError, UserError
 from dml.models.backbones import InputSpec, TimmBackbone, complete
 from dml.models.embedder import Embedder
 
@@ -150,3 +150,54 @@ def test_kind_and_channels_are_found_and_features_pooled(kind):
             continue
         embedder = Embedder(network, 4, pooling=pooling, token_pooling="mean")
         assert embedder(images).shape == (2, 4)
+
+
+class OwnNetwork(nn.Module):
+    """A network of a user, whose output `change` replaces."""
+
+    def __init__(self, change=None, in_training=False):
+        super().__init__()
+        self.convolution, self.norm = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)
+        self.change, self.in_training = change, in_training
+
+    def forward(self, images):
+        features = self.norm(self.convolution(images)).mean((2, 3))
+        changes = self.change is not None and (self.training or not self.in_training)
+        return self.change(features) if changes else features
+
+
+CHANGES = {
+    "a tuple": lambda x: (x, x),
+    "a dict": lambda x: {"features": x},
+    "torch.float16": lambda x: x.half(),
+    "torch.complex64": lambda x: torch.complex(x, x),
+    "torch.int64": lambda x: x.long(),
+}
+
+
+@pytest.mark.parametrize("in_training", [False, True])
+@pytest.mark.parametrize("kind", CHANGES)
+@pytest.mark.parametrize("declares", [False, True])
+def test_the_output_of_own_networks_is_checked_in_both_modes(kind, in_training, declares):
+    network = OwnNetwork(CHANGES[kind], in_training)
+    if declares:
+        network.channels, network.kind = 4, "vectors"
+    with pytest.raises(ConfigError) as caught:
+        complete(network, 8)
+    (line,) = caught.value.problems
+    assert line.startswith("backbone: OwnNetwork fails on")
+    assert f"it returns {kind}, not" in line
+
+
+def test_another_width_in_training_is_named():
+    with pytest.raises(ConfigError, match=r"training mode: it returns \[2, 3\], but \[2, 4\] else"):
+        complete(OwnNetwork(lambda x: x[:, :3], in_training=True), 8)
+
+
+def test_a_check_in_training_mode_changes_nothing():
+    network = OwnNetwork()
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    state = torch.get_rng_state()
+    assert complete(network, 8).training
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
