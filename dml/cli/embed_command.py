@@ -53,6 +53,11 @@ def parser() -> Parser:
         metavar="N",
         help="images per batch (default: by device and size of the images)",
     )
+    add(
+        "--skip-corrupt",
+        action="store_true",
+        help="leave out images that cannot be decoded, and list them",
+    )
     add_overwrite(parser, "of the same network and images")
     add("options", nargs="*", help="backbone.input_size=64 (timm), data.max_pixels=400000000 …")
     add_model(parser)

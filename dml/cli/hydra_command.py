@@ -16,6 +16,7 @@ from dml.cli.error_lines import print_error, status_of
 from dml.cli.shared_options import add_current_folder
 from dml.config.command_line import (
     HELP,
+    quote_paths,
     refuse_empty,
     refuse_repeated,
     refuse_wrong_flags,
@@ -66,6 +67,7 @@ def run_command(
     if any(word in HELP for word in words):
         print(describe(), end="")
         return ExitStatus.FINISHED
+    words = quote_paths(words)
     sys.argv[1:] = words  # which Hydra, the log and trackers read
     add_current_folder()
     trust, others = split_trust(words)

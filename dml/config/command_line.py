@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from argparse import ArgumentError
 from collections.abc import Sequence
 from typing import Any
@@ -21,6 +22,10 @@ FLAGS_WITH_VALUE = ("--cfg", "-c", "--package", "-p", "--config-path", "-cp", "-
                     "-i")  # fmt: skip
 PATHS = ("outputs", "data.root", "data.reader.root", "params", "resume", "run",
          "embeddings")  # fmt: skip
+QUOTED_BY_HYDRA = ("outputs", "data.root", "data.reader.root", "run", "embeddings", "name",
+                   "backbone.weights")  # fmt: skip
+PLAIN = re.compile(r"[\w/.+$%*@:?| \\-]*", re.ASCII)  # what Hydra takes without quotes
+SYNTAX = re.compile(r"""['"\[{].*|.*\$\{.*|.*,.*|\w+\(.*\)""", re.DOTALL)  # quotes, lists, sweeps
 EMPTY = ("", "''", '""')  # as Hydra reads them
 
 
@@ -41,6 +46,36 @@ def split_flags(words: Sequence[str]) -> tuple[list[str], list[str]]:
             others.append(word)
         previous = word
     return flags, others
+
+
+def quote_paths(words: Sequence[str]) -> list[str]:
+    """Returns arguments whose paths and names are taken as they are: `~` is the home folder.
+
+    A shell has split the words already; Hydra would ask for its own quotes around umlauts, `=`,
+    `#`, `'` and the like. Values in quotes, lists, sweeps and references stay as they are.
+    """
+    return [_quote_path(word) for word in words]
+
+
+def _quote_path(word: str) -> str:
+    prefix, is_option, value = word.partition("=")
+    name = prefix.lstrip("+")
+    if not is_option or name not in PATHS + QUOTED_BY_HYDRA:
+        return word
+    if SYNTAX.fullmatch(value) and not os.path.exists(value):
+        return word
+    if value.startswith("~") and name != "name":
+        value = os.path.expanduser(value)
+    if name in QUOTED_BY_HYDRA and not PLAIN.fullmatch(value):
+        escaped = re.sub(r"(\\*)('|$)", _escape, value)
+        value = f"'{escaped}'"
+    return f"{prefix}={value}"
+
+
+def _escape(match: re.Match[str]) -> str:
+    """Returns an apostrophe, or the end of a value, with the backslashes before it escaped."""
+    backslashes, apostrophe = match.groups()
+    return 2 * backslashes + ("\\'" if apostrophe else "")
 
 
 def refuse_wrong_flags(flags: Sequence[str]) -> None:

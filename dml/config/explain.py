@@ -21,6 +21,7 @@ from dml.config.command_line import (
     FLAGS_WITH_VALUE,
     is_multirun,
     list_groups,
+    quote_paths,
     refuse_empty,
     split_flags,
 )
@@ -71,6 +72,7 @@ def compose_config(config_name: str, overrides: Sequence[str]) -> DictConfig:
         ConfigError: a wrong option, one line per problem.
     """
     refuse_empty(overrides)
+    overrides = quote_paths(overrides)
     try:
         with initialize_config_dir(str(CONFIGS), version_base="1.3"):
             flags, others = split_flags(overrides)

@@ -6,9 +6,11 @@ composed; run folder, summary, reports and trackers all read the result.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -65,12 +67,22 @@ def folder_name(root: str) -> str:
     """Returns the name of a folder of images, of a CSV file's folder, or of a file of features.
 
     Characters that are invalid in a run folder's name become `_`; leading punctuation is removed.
+    A name that is not ASCII loses its accents and other letters, and ends in a digest instead, by
+    which it differs from others.
     """
     path = Path(root).expanduser().absolute()
     if path.suffix == ".npz":
         path = path.with_suffix("")
     folder = path.parent if os.path.isfile(path) or path.suffix.lower() == ".csv" else path
-    return re.sub(r"[^\w.+=,@-]", "_", folder.resolve().name).lstrip(".+=,@-") or "folder"
+    name = folder.resolve().name
+    name = unicodedata.normalize("NFC", name)  # macOS stores accents apart
+    valid = re.sub(r"[^\w.+=,@-]", "_", name).lstrip(".+=,@-") or "folder"
+    if valid.isascii():
+        return valid
+    digest = hashlib.sha256(name.encode(errors="surrogateescape")).hexdigest()[:6]
+    letters = unicodedata.normalize("NFKD", valid).encode("ascii", "ignore").decode()
+    start = letters.strip("_.+=,@-") or "folder"
+    return f"{start}-{digest}"
 
 
 def features(root: str, key: str) -> Any:

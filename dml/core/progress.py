@@ -1,4 +1,4 @@
-"""Progress of long work: one live line on a terminal, drawn by rich; nothing elsewhere.
+"""Progress of long work: one live line on a terminal, drawn by rich; a line a minute in a log.
 
 Work inside other work (an evaluation inside a training) adds its part to the same line.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -24,6 +25,7 @@ T = TypeVar("T")
 
 SPEED_SECONDS = 600  # window of the average speed behind the time left, evaluations included
 REFRESHES = 4  # per second
+LOG_SECONDS = 60  # between two lines in a log
 LARGE = 1e4  # losses from here on are shown without decimals
 
 
@@ -86,11 +88,25 @@ def show_task(text: str, total: float | None = None) -> Iterator[Callable[..., N
 
 
 def show_progress(items: Iterable[T], title: str, total: int | None = None) -> Iterator[T]:
-    """Yields `items`, and shows the finished share and the time left."""
-    with show_task(title, total) as update:
-        for item in items:
+    """Yields `items`, and shows the finished share and the time left.
+
+    In a log, which is no terminal, a line each minute says how many are finished.
+    """
+    with open_display() as line, show_task(title, total) as update:
+        last = time.monotonic()
+        for number, item in enumerate(items, start=1):
             yield item
             update(advance=1)
+            if line.disable and time.monotonic() - last >= LOG_SECONDS:
+                last = time.monotonic()
+                line.console.print(_describe_position(title, number, total), highlight=False)
+
+
+def _describe_position(title: str, number: int, total: int | None) -> str:
+    """Returns `embedding batch: 120 of 4,000, 3 %`."""
+    if not total:
+        return f"{title}: {number:,}"
+    return f"{title}: {number:,} of {total:,}, {100 * number / total:.0f} %"
 
 
 def format_seconds(seconds: float) -> str:

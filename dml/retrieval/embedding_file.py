@@ -135,7 +135,10 @@ def _check_embeddings(embeddings: np.ndarray) -> np.ndarray:
         ValueError: they are no matrix of floating-point numbers, or empty.
     """
     if embeddings.ndim != 2 or embeddings.dtype.kind != "f":
-        raise ValueError("embeddings must be a matrix of floating-point numbers, a row per image")
+        raise ValueError(
+            f"embeddings must be a matrix of floating-point numbers, a row per image, got "
+            f"{embeddings.dtype} of shape {embeddings.shape}; embeddings.astype('float32') converts"
+        )
     if 0 in embeddings.shape:
         raise ValueError(f"embeddings are empty: {embeddings.shape}")
     return embeddings.astype(np.float64) if embeddings.itemsize > 8 else embeddings

@@ -42,7 +42,11 @@ def check_embeddings(embeddings: Numbers, name: str) -> Tensor:
     if not math.isfinite(embeddings.sum().item()):
         bad = sum(int((~part.isfinite()).sum()) for part in embeddings.split(4096))
         if bad:
-            raise ValueError(f"{name}: {bad} of {embeddings.numel()} values are NaN or infinite")
+            row = int((~embeddings.isfinite().all(dim=1)).nonzero()[0])
+            raise ValueError(
+                f"{name}: {bad} of {embeddings.numel()} values are NaN or infinite, first in row "
+                f"{row} (from 0)"
+            )
     return embeddings
 
 

@@ -6,8 +6,8 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -30,7 +30,7 @@ from dml.core.row_store import open_store, open_store_folder, remove_store_folde
 from dml.data.decode import BACKGROUND as DEFAULT_BACKGROUND
 from dml.data.image_index import ImageIndex, Subset, describe_images
 from dml.data.loaders import resolve_eval_batch_size
-from dml.data.preparation.image_check import count_transparent
+from dml.data.preparation.image_check import count_transparent, find_undecodable
 from dml.data.readers.folder import list_images
 from dml.data.samplers import augmentation_seeds
 from dml.data.transforms import Views
@@ -69,6 +69,7 @@ def embed(
     options: Sequence[str] = (),
     overwrite: bool = False,
     trust: bool = False,
+    skip_corrupt: bool = False,
 ) -> ImageEmbeddings:
     """Embeds images in batches, as `dml evaluate` does; memory does not depend on their number.
 
@@ -90,6 +91,8 @@ def embed(
             `["backbone.input_size=64", "data.root=data"]`.
         overwrite: replace any file; by default only one of the same network and images.
         trust: see `dml.load`.
+        skip_corrupt: leave out images that cannot be decoded, which are listed; every image is
+            decoded before.
 
     Raises:
         UserError: network or images cannot be read, an image cannot be decoded, or the file cannot
@@ -98,7 +101,17 @@ def embed(
     """
     check_options(network, images, options)
     request = _Request(
-        str(network), images, repeat, fold, features, views, dtype, batch_size, options, trust
+        str(network),
+        images,
+        repeat,
+        fold,
+        features,
+        views,
+        dtype,
+        batch_size,
+        options,
+        trust,
+        skip_corrupt,
     )
     return _embed(request, output, overwrite)
 
@@ -117,6 +130,7 @@ class _Request:
     batch_size: int | None = None
     options: Sequence[str] = ()
     trust: bool = False
+    skip_corrupt: bool = False
 
     def check(self) -> None:
         """Raises UserError if a number is out of its range."""
@@ -146,6 +160,8 @@ def _embed(
         path = Path(output)
         embedding_file.check_format(path)
         images = _read_images(request.images, request.options)
+        if request.skip_corrupt:
+            images = _leave_out_undecodable(images)
         if images.index.features is not None:
             raise UserError(
                 f"images: {request.images} are stored features; give the images themselves"
@@ -162,7 +178,8 @@ def _embed(
         folder = path.with_name(f".{path.name}.partial")
         stack.enter_context(translate_resource_errors())
         with open_store_folder(folder):
-            rows = _embed_rows(model, made_by, folder)
+            with _advise_to_skip():
+                rows = _embed_rows(model, made_by, folder)
             views = rows[:, 1:] if request.views else None
             names = _names(model.index)
             embeddings = ImageEmbeddings(
@@ -171,6 +188,45 @@ def _embed(
             embedding_file.write_embeddings(path, embeddings)
         remove_store_folder(folder)
         return embedding_file.open_embeddings(path)
+
+
+@contextmanager
+def _advise_to_skip() -> Iterator[None]:
+    """Adds the option that leaves out damaged images to the error of the first."""
+    try:
+        yield
+    except UserError as error:
+        if "cannot decode" not in str(error):
+            raise
+        raise UserError(
+            f"{error}; --skip-corrupt leaves out such images, and lists them"
+        ) from error
+
+
+def _leave_out_undecodable(images: _Images) -> _Images:
+    """Returns the images that can be decoded; a warning for each of the others.
+
+    Raises:
+        UserError: none can be decoded.
+    """
+    index = images.index
+    problems = find_undecodable(index.files or (), index.max_pixels)
+    for problem in problems.values():
+        log.warning("left out: %s", problem)
+    kept = [row for row in range(len(index.images)) if row not in problems]
+    if not kept:
+        raise UserError("images: none can be decoded")
+    if problems:
+        log.warning("images: %d of %d are left out", len(problems), len(index.images))
+    rest = replace(
+        index,
+        images=[index.images[row] for row in kept],
+        labels=index.labels[kept],
+        roles=index.roles[kept],
+    )
+    labels = None if images.labels is None else images.labels[kept]
+    splits = None if images.splits is None else images.splits[kept]
+    return _Images(rest, labels, splits) if problems else images
 
 
 def _network_options(request: _Request, images: _Images) -> list[str]:

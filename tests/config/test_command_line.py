@@ -1,12 +1,15 @@
 import pytest
+from omegaconf import OmegaConf
 
 from dml.config.command_line import (
     choices_for_help,
     list_groups,
+    quote_paths,
     refuse_empty,
     refuse_repeated,
     split_flags,
 )
+from dml.config.explain import compose_config
 from dml.core.errors import ConfigError
 
 
@@ -42,3 +45,31 @@ def test_paths_are_not_empty(word):
     name = word.lstrip("+").partition("=")[0]
     with pytest.raises(ConfigError, match=f"^{name}: is empty; give a path"):
         refuse_empty(["data=cub", word])
+
+
+VALUES = ["größe", "产品", "a=b", "a#b", "it's", "two words", "a{b}", "a\\", "a\\'b", "(a)", "é, ü"]
+
+
+@pytest.mark.parametrize("option", ["data.root", "outputs", "name", "backbone.weights"])
+@pytest.mark.parametrize("value", VALUES)
+def test_paths_and_names_are_taken_as_they_are(tmp_path, monkeypatch, option, value):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / value).mkdir()  # a comma is no sweep in the name of what exists
+    words = ["data=folder", "backbone=resnet50", f"{option}={value}"]
+    for typed in (words, quote_paths(words)):  # the second time nothing is left to quote
+        assert OmegaConf.select(compose_config("train", typed), option) == value
+
+
+def test_the_home_folder_and_values_that_stay(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/me")
+    words = ["data.root=~/x", "outputs=~/my runs", "resume=~/run", "params=~/best.yaml"]
+    assert quote_paths(words) == [
+        *("data.root=/home/me/x", "outputs=/home/me/my runs"),
+        *("resume=/home/me/run", "params=/home/me/best.yaml"),
+    ]
+    same = [
+        *("data.root='a b'", "data.root=[a,b]", "outputs=${oc.env:HOME}/x", "data.root=a,b", "-m"),
+        *("loss.margin=~1", "data.root=choice(a,b)", 'name="x y"', "resume=it's"),
+    ]
+    assert quote_paths(same) == same
+    assert quote_paths(["name=~x"]) == ["name='~x'"]  # no path

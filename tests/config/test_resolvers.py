@@ -1,3 +1,5 @@
+import unicodedata
+
 import pytest
 from omegaconf import OmegaConf
 
@@ -42,3 +44,13 @@ def test_the_record_of_a_network_becomes_its_options(composed):
     assert (config.crop_size, config.embedder["pooling"]) == (384, "native")
     stored = OmegaConf.create(OmegaConf.to_yaml(cfg, resolve=True))  # needs no record
     assert digest(stored) == digest(cfg)
+
+
+def test_names_of_folders_are_ascii_and_stay_different(tmp_path):
+    names = ["产品", "图片", "größe", "grosse", "grüße", "Фото", "plain", "a b"]
+    made = [folder_name(str(tmp_path / name)) for name in names]
+    assert all(name.isascii() for name in made)
+    assert len(set(made)) == len(names)
+    assert made[-2:] == ["plain", "a_b"]  # as they were
+    apart = unicodedata.normalize("NFD", "größe")  # as macOS stores it
+    assert folder_name(str(tmp_path / apart)) == made[2]

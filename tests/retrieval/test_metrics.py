@@ -116,3 +116,10 @@ def test_concatenate_gives_every_model_one_vote(generator):
     for part, model in ((joined[:, :3], first), (joined[:, 3:], second.float())):
         expected = model / model.norm(dim=1, keepdim=True) / 2**0.5
         torch.testing.assert_close(part, expected)
+
+
+def test_the_first_row_that_is_not_finite_is_named():
+    embeddings = torch.zeros(9, 2)
+    embeddings[6, 1], embeddings[8] = torch.nan, torch.inf
+    with pytest.raises(ValueError, match=r"3 of 18 values are NaN or infinite, first in row 6 \("):
+        retrieval_metrics(embeddings, torch.arange(9) % 3)

@@ -8,6 +8,7 @@ import torch
 from PIL import Image
 
 import dml
+from dml.core.errors import UserError
 from dml.data.decode import load_image
 from dml.data.image_index import ImageIndex
 from dml.retrieval import embedding_file
@@ -207,3 +208,24 @@ def test_a_query_is_embedded_with_the_options_of_the_file(photos, tmp_path):
     torch.manual_seed(0)  # the same random weights
     found = dml.search(file, [new], k=1)
     assert (found["row"][0], found["distance"][0]) == (3, pytest.approx(0, abs=1e-5))
+
+
+def test_damaged_images_are_left_out_and_listed_on_request(net, photos, tmp_path, caplog):
+    damaged = [photos / "kind0/01.png", photos / "kind2/08.png"]
+    whole = dml.embed(net, photos)
+    for path in damaged:
+        path.write_bytes(path.read_bytes()[:60])
+    with pytest.raises(UserError, match=r"kind0/01\.png: .*--skip-corrupt leaves out"):
+        dml.embed(net, photos)
+    made = dml.embed(net, photos, tmp_path / "out.npz", skip_corrupt=True)
+    kept = [row for row in range(12) if row not in (1, 8)]
+    np.testing.assert_allclose(made.embeddings, whole.embeddings[kept], atol=1e-6)
+    assert np.array_equal(made.paths, whole.paths[kept])
+    assert np.array_equal(made.labels, whole.labels[kept])
+    for path in damaged:
+        assert f"left out: data: cannot decode {path}" in caplog.text
+    assert "images: 2 of 12 are left out" in caplog.text
+    for path in photos.rglob("*.png"):
+        path.write_bytes(b"damaged")
+    with pytest.raises(UserError, match="none can be decoded"):
+        dml.embed(net, photos, skip_corrupt=True)

@@ -72,9 +72,9 @@ def _hash_pixels(pixels: Tensor) -> str:
     return digest.hexdigest()[:16]
 
 
-def find_undecodable(images: Sequence[Path]) -> dict[int, str]:
+def find_undecodable(images: Sequence[Path], max_pixels: int = MAX_IMAGE_PIXELS) -> dict[int, str]:
     """Returns row → error message for every image that cannot be decoded."""
-    checked = _check_all(images, MAX_IMAGE_PIXELS)
+    checked = _check_all(images, max_pixels)
     problems = {}
     for row, image in enumerate(checked):
         if image.problem is not None:

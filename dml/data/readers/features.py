@@ -20,6 +20,7 @@ from dml.data.image_index import ImageIndex, StoredFeatures, Subset, hash_text
 from dml.data.readers.folder import index_table
 from dml.retrieval.embedding_file import open_embeddings
 
+ROWS = 4096  # that are looked at together
 HASHED = ("embeddings.npy", "views.npy", "labels.npy", "splits.npy")  # not paths: files may move
 
 
@@ -41,11 +42,26 @@ def read_features(root: str | Path, split_seed: int | None = None) -> ImageIndex
     stored = open_embeddings(path)
     if stored.labels is None:
         raise UserError(f"data.root: {path} has no labels; embed images whose classes are known")
+    _check_finite(path, "embeddings", stored.embeddings)
+    if stored.views is not None:
+        _check_finite(path, "views", stored.views)
     table = pd.DataFrame({"path": map(Path, stored.paths), "label": stored.labels})
     if stored.splits is not None:
         table["split"], split_seed = stored.splits, None  # classes in the order of the dataset
     features = StoredFeatures(stored.embeddings, stored.views)
     return replace(index_table(path, table, split_seed), name=path.stem, features=features)
+
+
+def _check_finite(path: Path, name: str, features: np.ndarray) -> None:
+    """Raises UserError if numbers of a file are NaN or infinite; names its first such row."""
+    for start in range(0, len(features), ROWS):
+        part = features[start : start + ROWS]
+        bad = np.flatnonzero(~np.isfinite(part.reshape(len(part), -1)).all(axis=1))
+        if len(bad):
+            raise UserError(
+                f"data.root: {path}: {name}: row {start + bad[0]} (from 0) is NaN or infinite; "
+                f"leave it out, or embed its image again"
+            )
 
 
 def hash_features(path: Path) -> str:

@@ -379,6 +379,9 @@ def _walk(root: Path) -> tuple[list[Path], list[tuple[str, ...]], Counter[str]]:
     files = []
     left_out: Counter[str] = Counter()
     for parent, folders, names in os.walk(root, onerror=fail, followlinks=True):
+        for name in _find_loops(root, Path(parent), folders):
+            folders.remove(name)
+            left_out["link to a folder above it"] += 1
         system = [name for name in folders if is_system_folder(name)]
         for name in system:
             folders.remove(name)
@@ -394,6 +397,16 @@ def _walk(root: Path) -> tuple[list[Path], list[tuple[str, ...]], Counter[str]]:
                 left_out[reason] += 1
     files.sort()
     return files, [file.relative_to(root).parts[:-1] for file in files], +left_out
+
+
+def _find_loops(root: Path, parent: Path, folders: Sequence[str]) -> list[str]:
+    """Returns the links in a folder that lead back to a folder on the way to it."""
+    links = [name for name in folders if (parent / name).is_symlink()]
+    if not links:
+        return []
+    way = [parent, *(above for above in parent.parents if above.is_relative_to(root))]
+    passed = {os.path.realpath(above) for above in way}
+    return [name for name in links if os.path.realpath(parent / name) in passed]
 
 
 def _count_images(folder: Path) -> int:

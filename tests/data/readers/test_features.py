@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dml.data.readers.features import hash_features
+from dml.core.errors import UserError
+from dml.data.readers.features import hash_features, read_features
 
 ARRAYS = {
     "embeddings": np.arange(12, dtype=np.float32).reshape(4, 3),
@@ -43,3 +44,22 @@ def test_a_changed_array_changes_the_content(tmp_path: Path, name: str):
 def test_another_file_has_no_content(tmp_path: Path):
     (tmp_path / "a.npz").write_text("no archive")
     assert hash_features(tmp_path / "a.npz") == ""
+
+
+@pytest.mark.parametrize("name", ["embeddings", "views"])
+def test_rows_that_are_not_finite_are_named(tmp_path, name):
+    arrays = {"embeddings": np.zeros((9000, 2), "f4"), "views": np.zeros((9000, 3, 2), "f4")}
+    arrays[name][5000] = np.nan
+    arrays[name][7000] = np.inf
+    path = tmp_path / "features.npz"
+    np.savez(path, labels=np.arange(9000) % 4, **arrays)
+    with pytest.raises(UserError, match=rf"features\.npz: {name}: row 5000 \(from 0\) is NaN"):
+        read_features(path)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "complex64"])
+def test_features_of_another_type_are_named(tmp_path, dtype):
+    path = tmp_path / "features.npz"
+    np.savez(path, labels=np.arange(8) % 4, embeddings=np.ones((8, 2), dtype))
+    with pytest.raises(UserError, match=rf"got {dtype} of shape \(8, 2\); embeddings\.astype"):
+        read_features(path)

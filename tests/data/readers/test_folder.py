@@ -238,3 +238,14 @@ def test_paths_of_windows_are_tried_with_slashes(tmp_path):
     assert len(read_folder(boxed).images) == 3
     (tmp_path / "list.txt").write_text("class_0\\0.jpg\nclass_1\\1.jpg\n")
     assert len(list_images(tmp_path / "list.txt")[0]) == 2
+
+
+def test_loops_of_links_are_left_out_and_counted(tmp_path):
+    class_folders(tmp_path, classes=3)
+    (tmp_path / "class_0" / "up").symlink_to(tmp_path)
+    (tmp_path / "class_1" / "other").symlink_to(tmp_path / "class_2")
+    (tmp_path / "class_2" / "back").symlink_to(tmp_path / "class_1")
+    index = read_folder(tmp_path)
+    assert len(index.images) == 15  # those behind a link count twice
+    (note,) = index.notes
+    assert note.endswith("left out: 3 link to a folder above it")
