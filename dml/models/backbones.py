@@ -73,8 +73,7 @@ def complete(network: nn.Module, size: int | None = None) -> Backbone:
     """Adds the missing attributes of a `Backbone` to a network, in place, and returns the network.
 
     The default of `input` is 224 pixels with the mean and standard deviation of ImageNet; `kind`
-    and `channels` are found by a run on an image of zeros, in evaluation mode without gradients. A
-    copy of a network of one's own is run in training mode too, and must return the same form.
+    and `channels` are found by a run on an image of zeros, in evaluation mode without gradients.
 
     Args:
         network: maps B×3×H×W to B×c, B×c×h×w or B×tokens×c.
@@ -93,8 +92,8 @@ def complete(network: nn.Module, size: int | None = None) -> Backbone:
         features = _run_on_zeros(network, side)
         backbone.kind = KINDS[features.ndim]
         backbone.channels = features.shape[1 if features.ndim == 4 else -1]
-    if not isinstance(network, Backbone):
-        _try_training(network, side)
+    elif not isinstance(network, Backbone):
+        _run_on_zeros(network, side)
     return backbone
 
 
@@ -117,22 +116,30 @@ def _run_on_zeros(network: nn.Module, size: int) -> Tensor:
     return features
 
 
-def _try_training(network: nn.Module, size: int) -> None:
-    """Runs a copy of a network in training mode, in which it may return something else.
+def check_training_mode(network: Backbone, size: int | None = None) -> None:
+    """Runs a copy of a user's network in training mode, in which it may return something else.
 
     A network that cannot be copied is not tried. The state of random numbers stays as it is.
+
+    Args:
+        network: on the CPU, as `complete` returns it.
+        size: side of the training images; None: `network.input.size`.
 
     Raises:
         ConfigError: the network fails, or returns another form than in evaluation mode.
     """
+    if isinstance(network, Backbone):
+        return
     try:
         tried = copy.deepcopy(network)
     except Exception:  # of any class: the network may hold anything
         return
-    images = torch.zeros(2, 3, size, size)
+    side = size or network.input.size or 224
+    images = torch.zeros(2, 3, side, side)
     try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            evaluated = tried.eval()(images)
+        with torch.random.fork_rng(devices=[]):
+            with torch.no_grad():
+                evaluated = tried.eval()(images)
             trained = tried.train()(images)
         _check_features(trained, 2)
         if trained.shape != evaluated.shape:

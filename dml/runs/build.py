@@ -31,7 +31,7 @@ from dml.data.reader_check import check_reader
 from dml.data.readers.features import hash_features
 from dml.methods.plain import Plain
 from dml.methods.reference_losses import disable_normalization
-from dml.models.backbones import complete
+from dml.models.backbones import check_training_mode, complete
 from dml.models.embedder import Embedder, compile_backbone
 from dml.models.identity import Identity
 from dml.tracking import Tracker
@@ -195,6 +195,7 @@ class Builder:
         """
         set_precision(self.config.precision, device)
         embedder = world.run_main_first(self.embedder)
+        check_training_mode(embedder.backbone, self.config.transform.size)
         if isinstance(embedder.backbone, Identity) and train.index.features is not None:
             plain = train.index.features.plain[train.rows]
             embedder.backbone.fit(torch.from_numpy(plain.astype(np.float32, copy=False)))

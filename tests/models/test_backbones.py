@@ -11,7 +11,7 @@ from timm.layers import resample_abs_pos_embed
 from torch import nn
 
 from dml.core.errors import ConfigError, UserError
-from dml.models.backbones import InputSpec, TimmBackbone, complete
+from dml.models.backbones import InputSpec, TimmBackbone, check_training_mode, complete
 from dml.models.embedder import Embedder
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "backbone"
@@ -183,7 +183,7 @@ def test_the_output_of_own_networks_is_checked_in_both_modes(kind, in_training, 
     if declares:
         network.channels, network.kind = 4, "vectors"
     with pytest.raises(ConfigError) as caught:
-        complete(network, 8)
+        check_training_mode(complete(network, 8), 8)
     (line,) = caught.value.problems
     assert line.startswith("backbone: OwnNetwork fails on")
     assert f"it returns {kind}, not" in line
@@ -191,13 +191,14 @@ def test_the_output_of_own_networks_is_checked_in_both_modes(kind, in_training, 
 
 def test_another_width_in_training_is_named():
     with pytest.raises(ConfigError, match=r"training mode: it returns \[2, 3\], but \[2, 4\] else"):
-        complete(OwnNetwork(lambda x: x[:, :3], in_training=True), 8)
+        check_training_mode(complete(OwnNetwork(lambda x: x[:, :3], in_training=True), 8), 8)
 
 
 def test_a_check_in_training_mode_changes_nothing():
     network = OwnNetwork()
     before = {name: value.clone() for name, value in network.state_dict().items()}
     state = torch.get_rng_state()
-    assert complete(network, 8).training
+    check_training_mode(complete(network, 8), 8)
+    assert network.training
     assert torch.equal(torch.get_rng_state(), state)
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
