@@ -16,6 +16,7 @@ from dml.cli.error_lines import print_error, status_of
 from dml.cli.shared_options import add_current_folder
 from dml.config.command_line import (
     HELP,
+    drop_replaced_arguments,
     quote_paths,
     refuse_empty,
     refuse_repeated,
@@ -110,6 +111,7 @@ def _check_words(
         raise ConfigError(explain(words, config_name))
     refuse_wrong_flags(flags)
     refuse_repeated(others)
+    others = drop_replaced_arguments(others)
     params: str | None = None
     if prints_config(flags):
         composed, comment = find_printed_job(flags + others, config_name, trust)

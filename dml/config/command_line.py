@@ -27,6 +27,9 @@ QUOTED_BY_HYDRA = ("outputs", "data.root", "data.reader.root", "run", "embedding
 PLAIN = re.compile(r"[\w/.+$%*@:?| \\-]*", re.ASCII)  # what Hydra takes without quotes
 SYNTAX = re.compile(r"""['"\[{].*|.*\$\{.*|.*,.*|\w+\(.*\)""", re.DOTALL)  # quotes, lists, sweeps
 EMPTY = ("", "''", '""')  # as Hydra reads them
+NAME_OF_CLASS = "optim.name='${class_name:${optim._target_}}'"
+# By the option that names a class: the node of its arguments.
+ARGUMENTS = {"optim.schedule._target_": "optim.schedule", "optim._target_": "optim.args"}
 
 
 def split_flags(words: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -76,6 +79,40 @@ def _escape(match: re.Match[str]) -> str:
     """Returns an apostrophe, or the end of a value, with the backslashes before it escaped."""
     backslashes, apostrophe = match.groups()
     return 2 * backslashes + ("\\'" if apostrophe else "")
+
+
+def drop_replaced_arguments(words: Sequence[str]) -> list[str]:
+    """Returns arguments by which a typed class takes only the arguments that are typed with it.
+
+    Hydra would merge them with the arguments of the protocol's class: an exponential schedule would
+    silently keep the factor of a stepwise one.
+    """
+    for option, node in ARGUMENTS.items():
+        if any(_names_class(word, option, node) for word in words):
+            words = _replace_node(words, node)
+    return list(words)
+
+
+def _names_class(word: str, option: str, node: str) -> bool:
+    name, _, value = word.lstrip("+").partition("=")
+    is_new_node = name == node and f"{node}._target_" == option and "_target_" in value
+    return name == option or is_new_node
+
+
+def _replace_node(words: Sequence[str], node: str) -> list[str]:
+    """Returns arguments that empty a node before they set anything in it."""
+    replaced = []
+    for word in words:
+        if word.startswith(f"~{node}."):  # an argument that is dropped in any case
+            continue
+        is_inside = word.lstrip("+").startswith((f"{node}.", f"{node}={{"))
+        replaced.append("++" + word.lstrip("+") if is_inside else word)
+    if f"{node}=null" in words:
+        return replaced
+    empty = [f"{node}=null"]
+    if node == "optim.args":
+        empty += [f"++{node}={{}}", NAME_OF_CLASS]  # a typed name comes later, and holds
+    return empty + replaced
 
 
 def refuse_wrong_flags(flags: Sequence[str]) -> None:

@@ -19,6 +19,7 @@ from dml.config.check import check
 from dml.config.command_line import (
     FLAGS,
     FLAGS_WITH_VALUE,
+    drop_replaced_arguments,
     is_multirun,
     list_groups,
     quote_paths,
@@ -76,7 +77,8 @@ def compose_config(config_name: str, overrides: Sequence[str]) -> DictConfig:
     try:
         with initialize_config_dir(str(CONFIGS), version_base="1.3"):
             flags, others = split_flags(overrides)
-            return compose(config_name, overrides=search_paths(flags) + others)
+            others = search_paths(flags) + drop_replaced_arguments(others)
+            return compose(config_name, overrides=others)
     except Exception as error:  # Hydra refuses overrides with errors of many classes
         raise ConfigError(explain(overrides, config_name) or [first_line(error)]) from error
 
@@ -95,6 +97,7 @@ def _find_problems(words: Sequence[str], config_name: str) -> Iterator[str]:
     if "=" in others:
         yield "=: write options without spaces, such as loss=ms"
         return
+    others = drop_replaced_arguments(others)
     sorted_words = _SortedWords(words, flags, others, config_name)
     yield from sorted_words.problems
     try:

@@ -3,6 +3,7 @@ from omegaconf import OmegaConf
 
 from dml.config.command_line import (
     choices_for_help,
+    drop_replaced_arguments,
     list_groups,
     quote_paths,
     refuse_empty,
@@ -73,3 +74,45 @@ def test_the_home_folder_and_values_that_stay(monkeypatch):
     ]
     assert quote_paths(same) == same
     assert quote_paths(["name=~x"]) == ["name='~x'"]  # no path
+
+
+EXPONENTIAL = "torch.optim.lr_scheduler.ExponentialLR"
+SCHEDULES = [
+    (f"optim.schedule._target_={EXPONENTIAL}", "optim.schedule.gamma=0.9"),
+    (f"optim.schedule._target_={EXPONENTIAL}", "+optim.schedule.gamma=0.9"),
+    ("optim.schedule.gamma=0.9", f"++optim.schedule._target_={EXPONENTIAL}"),
+    (f"optim.schedule={{_target_:{EXPONENTIAL},gamma:0.9}}",),
+    ("optim.schedule=null", f"optim.schedule._target_={EXPONENTIAL}", "optim.schedule.gamma=0.9"),
+    ("~optim.schedule.step_size", f"optim.schedule._target_={EXPONENTIAL}",
+     "optim.schedule.gamma=0.9"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("protocol", ["mlrc", "traditional", "conventional", "mlrc_features"])
+@pytest.mark.parametrize("words", SCHEDULES)
+def test_a_typed_schedule_takes_only_typed_arguments(protocol, words):
+    expected = {"_target_": EXPONENTIAL, "gamma": 0.9}
+    for typed in (words, drop_replaced_arguments(words)):  # the second time nothing changes
+        composed = compose_config("train", [f"protocol={protocol}", *typed])
+        assert composed.optim.schedule == expected
+
+
+@pytest.mark.parametrize("protocol", ["mlrc", "conventional", "mlrc_features", "pfml"])
+@pytest.mark.parametrize("args", [{}, {"momentum": 0.9}])
+def test_a_typed_optimizer_takes_only_typed_arguments(protocol, args):
+    words = [f"optim.args.{name}={value}" for name, value in args.items()]
+    optim = compose_config("train", [f"protocol={protocol}", "optim._target_=a.B", *words]).optim
+    assert optim.args == args
+    assert optim.name == "B"
+
+
+def test_other_options_of_a_schedule_and_an_optimizer_stay():
+    words = ["protocol=conventional", "optim.schedule.patience=7", "optim.args.eps=1e-3"]
+    assert drop_replaced_arguments(words) == words
+    optim = compose_config("train", [*words, "optim._target_=a.B", "optim.name=mine"]).optim
+    assert (optim.name, optim.schedule.patience, optim.schedule.factor) == ("mine", 7, 0.5)
+
+
+def test_schedules_of_a_sweep_take_only_typed_arguments():
+    words = drop_replaced_arguments(["-m", "optim.schedule._target_=a.B,a.C"])
+    assert words == ["optim.schedule=null", "-m", "++optim.schedule._target_=a.B,a.C"]
