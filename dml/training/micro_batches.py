@@ -17,9 +17,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
+from dml.core.errors import UserError
 from dml.core.torch_internals import BatchNorm
+
+TOLERANCE = 0.02  # of the largest value: differences of kernels that add in any order are smaller
 
 
 def in_micro_batches(embedder: nn.Module, size: int | None) -> Any:
@@ -42,6 +45,7 @@ class MicroBatches:
 
     def __init__(self, embedder: nn.Module, size: int) -> None:
         self.embedder, self.size = embedder, size
+        self._compared = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.embedder, name)
@@ -63,7 +67,31 @@ class MicroBatches:
             return nullcontext(), self._keep_buffers()
 
         options: Any = {"use_reentrant": False, "context_fn": contexts}
-        return torch.cat([checkpoint(network, part, **options) for part in parts])
+        if self._compared:
+            return torch.cat([checkpoint(network, part, **options) for part in parts])
+        first, *others = parts
+        with set_checkpoint_early_stop(False):  # both passes run to their end
+            embedded = [checkpoint(self._compare_passes(network), first, **options)]
+        embedded += [checkpoint(network, part, **options) for part in others]
+        return torch.cat(embedded)
+
+    def _compare_passes(self, network: Any) -> Any:
+        """Returns a network whose second pass over the same images must repeat the first.
+
+        PyTorch repeats only its random numbers: with others, gradients would be those of different
+        embeddings than the loss.
+        """
+        outputs: list[Tensor] = []
+
+        def embed(images: Tensor) -> Tensor:
+            output = network(images)
+            outputs.append(output.detach())
+            if len(outputs) == 2:
+                _check_repeated(*outputs)
+                self._compared = True
+            return output
+
+        return embed
 
     @contextmanager
     def _keep_buffers(self) -> Iterator[None]:
@@ -74,3 +102,15 @@ class MicroBatches:
         finally:
             for buffer, value in kept:
                 buffer.copy_(value)
+
+
+def _check_repeated(first: Tensor, second: Tensor) -> None:
+    """Raises UserError if two passes over the same images differ by more than rounding errors."""
+    largest = first.abs().max()
+    difference = (first - second).abs().max()
+    if difference > TOLERANCE * largest:
+        raise UserError(
+            "data.micro_batch: the network gives other features when it embeds the same images "
+            "again; draw its random numbers with torch, not with numpy or random, and keep nothing "
+            "between two calls, or train without data.micro_batch"
+        )

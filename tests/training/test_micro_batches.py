@@ -1,9 +1,15 @@
 """A step in parts is the step of the whole batch, and needs the tensors of one part only."""
 
+import random
+from functools import partial
+
+import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
+from dml.core.errors import UserError
 from dml.models.embedder import Embedder
 from dml.models.small_cnn import SmallCNN
 from dml.training.micro_batches import in_micro_batches
@@ -53,3 +59,70 @@ def test_dropout_running_statistics_and_the_size_of_parts(bf16):
         found.append([embeddings, *tensors])
     assert sizes == [4] * 6  # forward, and again in the backward pass
     assert all(map(torch.equal, *found))
+
+
+def draw_by_torch(features):
+    return features + torch.randn(1)
+
+
+def draw_by_numpy(features):
+    return features + np.random.randn()
+
+
+def draw_by_random(features):
+    return features + random.random()
+
+
+def draw_mask_by_numpy(features):
+    return features * torch.from_numpy(np.random.rand(features.shape[1]) < 0.5)
+
+
+def count_calls():
+    calls = []
+
+    def add_number(features):
+        calls.append(len(features))
+        return features + len(calls)
+
+    return add_number
+
+
+class Changed(nn.Module):
+    """A backbone whose features a function changes."""
+
+    def __init__(self, change):
+        super().__init__()
+        self.layer, self.change = nn.Linear(3, 8), change
+
+    def forward(self, images):
+        return self.change(self.layer(images.mean((2, 3))))
+
+
+def train_step(network):
+    called = in_micro_batches(network, 4)
+    called(torch.rand(8, 3, 4, 4)).square().sum().backward()
+    return called
+
+
+OTHER_DRAWS = [draw_by_numpy, draw_by_random, draw_mask_by_numpy, count_calls()]
+
+
+@pytest.mark.parametrize("change", OTHER_DRAWS)
+def test_a_network_that_does_not_repeat_its_pass_is_refused(change):
+    with pytest.raises(UserError, match="the network gives other features"):
+        train_step(Changed(change))
+
+
+@pytest.mark.parametrize("change", [draw_by_torch, torch.relu, partial(F.dropout, p=0.9)])
+def test_the_passes_of_a_network_are_compared_once(change):
+    called = train_step(Changed(change))
+    called.embedder.change = draw_by_numpy
+    called(torch.rand(8, 3, 4, 4)).sum().backward()
+
+
+def test_passes_without_gradients_are_not_repeated():
+    called = in_micro_batches(Changed(draw_by_numpy), 4)
+    with torch.no_grad():
+        called(torch.rand(8, 3, 4, 4))
+    with pytest.raises(UserError, match="draw its random numbers with torch"):
+        called(torch.rand(8, 3, 4, 4)).sum().backward()
