@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from numbers import Integral
 from typing import Any
@@ -20,6 +21,16 @@ GPU_MEMORY_MB = 4096.0  # at most, and at most a quarter of the free memory
 Numbers = Tensor | NDArray[Any]  # a tensor or a NumPy array
 
 
+def _as_tensor(values: Numbers) -> Tensor:
+    """Returns a tensor that shares an array's memory; nothing writes to it, so it may be read-only.
+
+    Examples are arrays of `numpy.load(…, mmap_mode="r")`, of pandas and of JAX.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given NumPy array is not writ", UserWarning)
+        return torch.as_tensor(values)
+
+
 def check_embeddings(embeddings: Numbers, name: str) -> Tensor:
     """Returns the embeddings as a tensor in float32 or float64.
 
@@ -27,7 +38,7 @@ def check_embeddings(embeddings: Numbers, name: str) -> Tensor:
         ValueError: the argument, which the message names, is not a floating-point matrix, is empty,
             or is not finite.
     """
-    embeddings = torch.as_tensor(embeddings)
+    embeddings = _as_tensor(embeddings)
     if embeddings.ndim != 2 or not embeddings.is_floating_point():
         raise ValueError(
             f"{name} must be a floating-point matrix (items by dimensions), got"
@@ -57,7 +68,7 @@ def check_labels(labels: Numbers, length: int, name: str) -> Tensor:
         ValueError: they are not `length` integers below 2⁶³; the message names the argument.
     """
     try:
-        labels = torch.as_tensor(labels)
+        labels = _as_tensor(labels)
     except (TypeError, ValueError, RuntimeError) as error:
         raise ValueError(f"{name} must be integers ({first_line(error)})") from error
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:

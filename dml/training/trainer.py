@@ -21,6 +21,7 @@ from dml.training.step import TrainingStep
 from dml.training.stopping import Stopping
 from dml.training.train_state import TrainState, random_state, set_random_state
 
+ONE_IMAGE = "Expected more than 1 value per channel"  # of torch's BatchNorm
 CHECK_EVERY = 50  # steps between checks for a finite loss, which wait for the device
 
 
@@ -127,6 +128,12 @@ class Trainer:
             yield
         except ValueError as error:
             self._means.check_finite()  # NaN weights come from the loss of an earlier step
+            if ONE_IMAGE in str(error):
+                option = "data.micro_batch" if self.config.micro_batch else "data.batch_size"
+                raise UserError(
+                    f"{option}: BatchNorm cannot train on one image at a time (step {self.step}); "
+                    f"use 2 or more, or embedder.freeze_batch_norm=true"
+                ) from error
             raise UserError(
                 f"loss: at step {self.step}: {error}; the last checkpoint is kept, where values "
                 f"are not finite try a smaller optim.lr"

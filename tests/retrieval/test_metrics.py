@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import pytest
 import torch
 from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
@@ -123,3 +126,21 @@ def test_the_first_row_that_is_not_finite_is_named():
     embeddings[6, 1], embeddings[8] = torch.nan, torch.inf
     with pytest.raises(ValueError, match=r"3 of 18 values are NaN or infinite, first in row 6 \("):
         retrieval_metrics(embeddings, torch.arange(9) % 3)
+
+
+READ_ONLY = """
+import numpy as np
+from dml.retrieval import nearest_neighbors, retrieval_metrics
+
+arrays = np.eye(8, 4, dtype=np.float32), np.arange(8) // 2, np.arange(8)
+for array in arrays:
+    array.flags.writeable = False
+embeddings, labels, rows = arrays
+retrieval_metrics(embeddings, labels, embeddings, labels, self_index=rows)
+nearest_neighbors(embeddings, k=2)
+"""
+
+
+def test_arrays_that_cannot_be_written_to_give_no_warning():
+    # In a process of its own, since PyTorch warns only once.
+    subprocess.run([sys.executable, "-W", "error::UserWarning", "-c", READ_ONLY], check=True)

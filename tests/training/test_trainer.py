@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from dml.core.errors import UserError
 from dml.methods.plain import Plain
 from dml.models.embedder import Embedder
 from dml.models.small_cnn import SmallCNN
@@ -316,3 +317,16 @@ def test_every_part_of_a_state_is_needed(make_noisy, lost):
     differs = bool(differing(final, undisturbed.state_dict()))
     differs = differs or rows != undisturbed.logged[-len(rows) :]
     assert differs == (lost is not None)
+
+
+@pytest.mark.parametrize("option", ["data.micro_batch", "data.batch_size"])
+def test_one_image_at_a_time_names_batch_norm_and_the_option(make, option):
+    trainer = make(micro_batch=1 if option == "data.micro_batch" else None)
+    if option == "data.batch_size":
+        trainer.batches = lambda start: [
+            (torch.randn(1, 3, 8, 8), torch.zeros(1, dtype=torch.long))
+        ]
+    embedder = trainer.state.embedder
+    embedder.head = nn.Sequential(embedder.head, nn.BatchNorm1d(3))
+    with pytest.raises(UserError, match=f"{option}: BatchNorm cannot train on one image at a time"):
+        trainer.fit()
