@@ -85,7 +85,10 @@ def _map_array(file: BinaryIO, name: str) -> np.ndarray:
             return np.load(file, allow_pickle=False)[name]
         shape, fortran, dtype = np.lib.format.read_array_header_1_0(member)
         if dtype.hasobject:
-            raise ValueError(f"{name} holds Python objects, which are not read from files")
+            raise ValueError(
+                f"{name} holds Python objects, which are not read from files; store it as "
+                f"numpy.array({name}, dtype='float32')"
+            )
         start = info.header_offset + 30 + member.tell()
     file.seek(info.header_offset + 26)  # the lengths of two fields of the local header
     start += int(np.frombuffer(file.read(4), "<u2").sum())

@@ -19,6 +19,7 @@ import numpy as np
 from dml.core.atomic_io import replace_file
 from dml.core.class_labels import ADVICE, check_class_labels
 from dml.core.errors import UserError, first_line
+from dml.core.file_formats import describe_no_arrays
 from dml.core.npz_files import check_sizes, map_array
 from dml.core.regular_files import open_regular
 from dml.core.secrets import mask_options
@@ -88,8 +89,12 @@ def write_embeddings(path: Path, made: ImageEmbeddings) -> None:
                 writer.write_table(table(start))
 
 
-def open_embeddings(path: str | Path) -> ImageEmbeddings:
+def open_embeddings(path: str | Path, option: str = "embeddings") -> ImageEmbeddings:
     """Opens a file of `dml.embed`, of `dml evaluate save=`, or of other software with `embeddings`.
+
+    Args:
+        path: of the file.
+        option: that names it, for messages.
 
     Raises:
         UserError: the file cannot be read, or its arrays do not fit together.
@@ -98,7 +103,9 @@ def open_embeddings(path: str | Path) -> ImageEmbeddings:
         arrays = (_read_parquet if Path(path).suffix == PARQUET else _read_npz)(Path(path))
         stored = _check_arrays(arrays)
     except Exception as error:  # of many classes, for bytes of any kind
-        raise UserError(f"embeddings: {path} cannot be read ({first_line(error)})") from error
+        kind = "" if Path(path).suffix == PARQUET else describe_no_arrays(Path(path))
+        reason = kind or first_line(error)
+        raise UserError(f"{option}: {path} cannot be read ({reason})") from error
     return stored
 
 
@@ -135,9 +142,11 @@ def _check_embeddings(embeddings: np.ndarray) -> np.ndarray:
         ValueError: they are no matrix of floating-point numbers, or empty.
     """
     if embeddings.ndim != 2 or embeddings.dtype.kind != "f":
+        is_convertible = embeddings.ndim == 2 and embeddings.dtype.kind in "iu"
+        advice = "; embeddings.astype('float32') converts" if is_convertible else ""
         raise ValueError(
             f"embeddings must be a matrix of floating-point numbers, a row per image, got "
-            f"{embeddings.dtype} of shape {embeddings.shape}; embeddings.astype('float32') converts"
+            f"{embeddings.dtype} of shape {embeddings.shape}{advice}"
         )
     if 0 in embeddings.shape:
         raise ValueError(f"embeddings are empty: {embeddings.shape}")

@@ -20,6 +20,7 @@ from torch import Tensor
 from dml.core.atomic_io import replace_file
 from dml.core.class_labels import ADVICE, number_classes
 from dml.core.errors import UserError, first_line
+from dml.core.file_formats import describe_no_arrays
 from dml.core.npz_files import check_sizes
 from dml.core.regular_files import open_regular
 from dml.retrieval.metrics import concatenate, mean_average_precision, retrieval_metrics
@@ -175,8 +176,9 @@ def load_embeddings(path: str | Path, device: torch.device) -> SplitEmbeddings:
     except UserError:
         raise
     except Exception as error:  # of many classes, for bytes of any kind
+        reason = describe_no_arrays(Path(path)) or first_line(error)
         raise UserError(
-            f"embeddings: {path} cannot be read ({first_line(error)}); numpy.savez(file, "
+            f"embeddings: {path} cannot be read ({reason}); numpy.savez(file, "
             f"embeddings=…, labels=…) writes a matrix of numbers and a class for each row"
         ) from error
     try:

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from dml.core.errors import UserError
+from dml.core.file_formats import describe_no_arrays
 from dml.core.regular_files import check_regular
 from dml.core.text_columns import plain_text_columns
 from dml.data.image_index import ImageIndex, StoredFeatures, Subset, hash_text
@@ -38,8 +39,12 @@ def read_features(root: str | Path, split_seed: int | None = None) -> ImageIndex
     path = Path(root)
     if not path.is_file() or path.suffix != ".npz":
         command = "dml embed <network> <images> <file>.npz --features --views 8"
-        raise UserError(f"data.root: no .npz file {path} of features; to write one: {command}")
-    stored = open_embeddings(path)
+        kind = describe_no_arrays(path)
+        reason = f" ({kind})" if kind else ""
+        raise UserError(
+            f"data.root: no .npz file {path} of features{reason}; to write one: {command}"
+        )
+    stored = open_embeddings(path, "data.root")
     if stored.labels is None:
         raise UserError(f"data.root: {path} has no labels; embed images whose classes are known")
     _check_finite(path, "embeddings", stored.embeddings)

@@ -18,6 +18,7 @@ import pandas as pd
 
 from dml.core.class_labels import check_names
 from dml.core.errors import UserError, first_line
+from dml.core.file_formats import find_archive, find_table
 from dml.core.plain_text import show_line
 from dml.core.regular_files import is_shell_pipe, read_regular_text
 from dml.core.text_columns import plain_text_columns
@@ -195,6 +196,8 @@ def _list_source(source: Path) -> tuple[list[Path], list[str]]:
         for note in table.attrs["notes"]:
             log.warning("images: %s", note)
         return table["path"].tolist(), table.get("label", pd.Series()).tolist()
+    if not is_shell_pipe(source) and (problem := _find_other_format(source)):
+        raise UserError(f"images: {source}: {problem}")
     try:
         text = read_regular_text(source, typed=True, encoding="utf-8-sig")
     except (OSError, ValueError) as error:
@@ -235,6 +238,20 @@ def _top_folders(folders: Iterable[tuple[str, ...]]) -> dict[str, bool]:
     return {name: count > 0 for name, count in nested.items()}
 
 
+def _find_other_format(path: Path) -> str:
+    """Returns what a file is, and what to do with it, if it is an archive or a file of arrays."""
+    if path.suffix == ".npz":
+        return "it is a file of arrays; data=features trains on features, instead of images"
+    if archive := find_archive(path):
+        return f"it is {archive}; unpack it, and give the folder of images"
+    if table := find_table(path):
+        return (
+            f"it is {table}, no folder or table of images; write the images to files, or read them "
+            f"by data.reader._target_ (docs/own_code.md)"
+        )
+    return ""
+
+
 def _read_csv(path: Path, required: Sequence[str] = ("path", "label")) -> pd.DataFrame:
     """Returns path, label and, if given, split of the images in a CSV file.
 
@@ -250,6 +267,8 @@ def _read_csv(path: Path, required: Sequence[str] = ("path", "label")) -> pd.Dat
     Raises:
         UserError: the file is not a table of this form.
     """
+    if problem := _find_other_format(path):
+        _refuse(path, problem)
     table = _select_columns(path, _parse_csv(path), required)
     notes: list[str] = []
     if "label" in table:

@@ -1,0 +1,73 @@
+"""Formats of files that are given in place of a folder, a table or an `.npz` file."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+from dml.core.regular_files import open_regular
+
+ARCHIVES = {
+    b"PK\x03\x04": "a ZIP archive",
+    b"PK\x05\x06": "an empty ZIP archive",
+    b"\x1f\x8b": "a gzip archive",
+    b"BZh": "a bzip2 archive",
+    b"\xfd7zXZ\x00": "an xz archive",
+    b"\x28\xb5\x2f\xfd": "a zstd archive",
+    b"7z\xbc\xaf\x27\x1c": "a 7z archive",
+    b"Rar!": "a RAR archive",
+}
+TABLES = {
+    b"\x89HDF\r\n\x1a\n": "an HDF5 file",
+    b"PAR1": "a Parquet file",
+    b"\x93NUMPY": "a NumPy array (.npy)",
+    b"MATLAB 5.0": "a MATLAB file",
+    b"SQLite format 3": "an SQLite database",
+    b"ARROW1": "an Arrow file",
+    b"\x80": "a pickle",
+}
+TAR_START = 257  # where the header of a tar archive names its format
+
+
+def find_archive(path: Path) -> str:
+    """Returns `a ZIP archive` and the like; empty if the file is none or cannot be read."""
+    start = _read_start(path)
+    if start[TAR_START:].startswith(b"ustar"):
+        return "a tar archive"
+    return _match(start, ARCHIVES)
+
+
+def find_table(path: Path) -> str:
+    """Returns `an HDF5 file` and the like; empty if the file is none or cannot be read."""
+    return _match(_read_start(path), TABLES)
+
+
+def describe_no_arrays(path: Path) -> str:
+    """Returns `it is an HDF5 file` and the like of a file that is no `.npz`; empty if unknown."""
+    if zipfile.is_zipfile(path) and _holds_arrays(path):
+        return ""
+    kind = find_archive(path) or find_table(path)
+    return f"it is {kind}" if kind else ""
+
+
+def _holds_arrays(path: Path) -> bool:
+    try:
+        with open_regular(path) as file, zipfile.ZipFile(file) as archive:
+            return any(name.endswith(".npy") for name in archive.namelist())
+    except (OSError, zipfile.BadZipFile):
+        return True  # another reader says what is wrong
+
+
+def _match(start: bytes, formats: dict[bytes, str]) -> str:
+    for signature, name in formats.items():
+        if start.startswith(signature):
+            return name
+    return ""
+
+
+def _read_start(path: Path) -> bytes:
+    try:
+        with open_regular(path) as file:
+            return file.read(TAR_START + 8)
+    except OSError:
+        return b""
