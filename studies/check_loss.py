@@ -28,16 +28,17 @@ def main(argv: list[str] | None = None) -> int:
     parser = Parser(__doc__)
     parser.add_argument("features", type=parse_path)
     parser.add_argument("options", nargs="+", metavar="option=value")
-    parser.add_argument("--name", default="yours", help="of the loss, in table and picture")
+    parser.add_argument("--name", help="of the row of your loss (default: its class)")
     parser.add_argument("--quick", action="store_true", help="three trials, two repeats")
     parser.add_argument("--outputs", type=parse_path, default=Path("outputs/check_loss"))
     parser.add_argument("--overwrite", action="store_true", help="replace any page of this name")
     options = vars(parser.parse(argv))
-    check_name(options["name"], "--name")
     # Imported late: --help need not load torch.
-    from studies.reality_check.check import check_loss
+    from studies.reality_check.check import check_loss, name_loss
     from studies.reality_check.page import check_page
 
+    options["name"] = options["name"] or name_loss(options["options"])
+    check_name(options["name"], "--name")
     if not options.pop("overwrite"):
         check_page(options["outputs"], f"{options['name']}_page", f"# {options['name']} ")
     check_loss(**options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -38,11 +39,12 @@ def check_loss(
     """
     study = read_declaration(DECLARATION)
     if name in study.arms:
-        raise UserError(f"--name: {name} is a loss of the study")
+        raise UserError(f"--name: {name} is a row of the study; give yours another name")
     published = Results.read(RESULTS)
     _check_counts(features, published)
     output_folder(outputs)  # before minutes of training
-    if any(one.startswith("loss._target_=") for one in options):
+    typed = options
+    if any(option.startswith("loss._target_=") for option in options):
         options = ["loss=custom", *options]
     tried = [f"data.root={features}"]
     for option in without_search([*study.options, *options]):
@@ -66,7 +68,8 @@ def check_loss(
     changes = {"title": title, "arms": {**study.arms, name: list(options)}, "claims": claims}
     study = study.model_copy(update=changes)
     merged.write(outputs / f"{name}_page")
-    ranking, judged = write_page(study, merged, outputs, f"{name}_page")
+    command = _command(features, typed, name, quick)
+    ranking, judged = write_page(study, merged, outputs, f"{name}_page", command)
     row = ranking.set_index("arm").loc[name]
     print(f"MAP@R {row.map_at_r:.2f}, rank {describe_rank(row)} of {len(others) + 1}")
     for row in judged.itertuples():
@@ -75,6 +78,20 @@ def check_loss(
     if quick:
         print("quick: a first look, no evidence")
     print_plain(f"page        {outputs / f'{name}_page.md'}")
+
+
+def _command(features: Path, options: Sequence[str], name: str, quick: bool) -> str:
+    words = ["python", "studies/check_loss.py", str(features), *options, "--name", name]
+    if quick:
+        words.append("--quick")
+    return shlex.join(words)
+
+
+def name_loss(options: Sequence[str]) -> str:
+    """Returns the name of a loss in options of `train.py`, for its row: the class or the config."""
+    values = dict(option.partition("=")[::2] for option in options)
+    target = values.get("loss._target_", "")
+    return target.rpartition(".")[2] or values.get("loss", "") or "yours"
 
 
 def _count_steps(published: Results) -> float:

@@ -64,12 +64,19 @@ def check_page(folder: Path, name: str, start: str) -> None:
 
 
 def write_page(
-    study: Declaration, results: Results, folder: Path, name: str
+    study: Declaration, results: Results, folder: Path, name: str, checked_loss: str = ""
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Writes `<name>.md`, and its pictures and ranking into `<name>/`; returns ranking and claims.
 
     The pictures are `ranking`, `curves` and `claims`. A ranking of more than twelve arms has a
     `summary` too, of the best arm, the reference, and the arms of the claims.
+
+    Args:
+        study: its declaration.
+        results: of all its arms.
+        folder: of the page.
+        name: of the page.
+        checked_loss: the command that repeats the row of a user's loss, which no declaration has.
     """
     ranking = rank_arms(study, results)
     judged = judge_claims(study, results, ranking)
@@ -88,6 +95,7 @@ def write_page(
     text = template.render(
         study=study,
         name=name,
+        checked_loss=checked_loss,
         ranking_table=_ranking_table(study, ranking, results),
         lengths=_lengths(results),
         claims_table="" if judged.empty else _claims_table(judged, results),

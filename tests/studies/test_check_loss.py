@@ -1,5 +1,9 @@
 """A small study from its declaration to its page, and losses of a user in it."""
 
+import re
+import shlex
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -101,9 +105,28 @@ def test_a_loss_is_ranked_among_the_published_ones(ranked, capsys):
     page = (folder / "yours_page.md").read_text()
     assert "`yours` above `proxy_anchor`" in page
     assert "loss.scale=" in page
+    assert "studies/run.py" not in page  # which knows the declared rows only
+    (command,) = re.findall("`python (studies/check_loss.py [^`]*)`", page)
+    script, features, *options = shlex.split(command)
+    assert (Path(__file__).parents[2] / script).exists()
+    assert Path(features).exists()
+    assert options[2:] == ["+space.loss.scale={low:0.1,high:2}", "--name", "yours"]
     assert (folder / "yours_page" / "ranking.png").exists()
     assert "of 3" in (text := capsys.readouterr().out)
     assert "compared with proxy_anchor" in text
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        (["loss._target_=my_losses.MyLoss", "+loss.margin=0.2"], "MyLoss"),
+        (["optim.lr=1", "loss=supcon"], "supcon"),
+        (["loss=custom", "loss._target_=my_losses.Best"], "Best"),
+        (["optim.lr=1"], "yours"),
+    ],
+)
+def test_a_row_has_the_name_of_its_loss(options, name):
+    assert check.name_loss(options) == name
 
 
 def test_a_loss_without_gradient_is_named(ranked):
@@ -118,7 +141,7 @@ def test_a_quick_look_is_marked(ranked, capsys):
 
 
 def test_names_of_the_study_and_other_features_are_refused(ranked, published, tmp_path):
-    with pytest.raises(UserError, match="is a loss of the study"):
+    with pytest.raises(UserError, match="is a row of the study; give yours another name"):
         check.check_loss(published[1], ["loss=ms"], "proxy_anchor", False, tmp_path)
     other = write(tmp_path / "other.npz", classes=20)
     with pytest.raises(UserError, match="not the features of the study: 60 images of 10"):
