@@ -66,9 +66,9 @@ def class_name(target: str) -> str:
 def folder_name(root: str) -> str:
     """Returns the name of a folder of images, of a CSV file's folder, or of a file of features.
 
-    Characters that are invalid in a run folder's name become `_`; leading punctuation is removed.
-    A name that is not ASCII loses its accents and other letters, and ends in a digest instead, by
-    which it differs from others.
+    Characters that are invalid in a run folder's name become `_`, leading punctuation is removed,
+    and letters lose their accents, or are left out where they are not Latin. A name that this
+    changes ends in a digest, by which it differs from others.
     """
     path = Path(root).expanduser().absolute()
     if path.suffix == ".npz":
@@ -76,9 +76,9 @@ def folder_name(root: str) -> str:
     folder = path.parent if os.path.isfile(path) or path.suffix.lower() == ".csv" else path
     name = folder.resolve().name
     name = unicodedata.normalize("NFC", name)  # macOS stores accents apart
-    valid = re.sub(r"[^\w.+=,@-]", "_", name).lstrip(".+=,@-") or "folder"
-    if valid.isascii():
-        return valid
+    valid = re.sub(r"[^\w.+=,@-]", "_", name).lstrip(".+=,@-")
+    if valid == name and valid.isascii():
+        return valid or "folder"  # of "/"
     digest = hashlib.sha256(name.encode(errors="surrogateescape")).hexdigest()[:6]
     letters = unicodedata.normalize("NFKD", valid).encode("ascii", "ignore").decode()
     start = letters.strip("_.+=,@-") or "folder"

@@ -86,6 +86,7 @@ class JobRun:
         trainer, status = self._create_trainer(scores, history, tracker, should_stop)
         try:
             self._begin(trainer, stored)
+            status.untrained = trainer.first_metrics.get(status.train.select_metric, 0.0)
             self.world.broadcast_from_main(lambda: history.rewind(self.job.key, trainer.rows))
             with show_task(f"{status.position}preparing", status.total) as status.update:
                 trainer.fit()

@@ -56,6 +56,7 @@ class TrainingStatus:
         state: learning rates and the constant of the loss.
         best: knows the best evaluation.
         update: see `dml.core.progress.show_task`; set while there is a line.
+        untrained: score before the training.
     """
 
     key: tuple[int, int]
@@ -66,7 +67,7 @@ class TrainingStatus:
     state: TrainState
     best: Stopping
     update: Callable[..., None] = lambda **values: None
-    _untrained: float = 0.0  # score before training
+    untrained: float = 0.0
     _step: int = 0
     _looked: tuple[int, float] = field(default_factory=lambda: (0, time.monotonic()))
 
@@ -121,13 +122,13 @@ class TrainingStatus:
         if metric in row:
             parts.append(f"{metric_label(metric)} {100 * row[metric]:.2f}")
         if "loss" not in row:
-            self._untrained = row.get(metric, 0.0)
+            self.untrained = row.get(metric, 0.0)
             parts.append("untrained")
         elif metric in row:
             is_best = round(self.best.best_epoch, 6) == row["epoch"]  # as `history.csv` rounds it
             if not is_best:
                 parts.append(self._describe_best())
-            elif row[metric] >= self._untrained:
+            elif row[metric] >= self.untrained:
                 parts.append("best so far")
             else:
                 parts.append("below untrained")

@@ -64,9 +64,7 @@ class WandbTracker(Tracker):
         try:
             self.wandb: Any = importlib.import_module("wandb")
         except ImportError as error:
-            raise UserError(
-                f"tracking: {error}; pip install -e '.[wandb]', or {SWITCH_OFF}"
-            ) from error
+            raise UserError(f"tracking: {error}; pip install wandb, or {SWITCH_OFF}") from error
         self.project, self.entity, self.mode = project, entity, mode
         self.keeps_a_copy = mode != "disabled"
         self.tags = mask_words(map(str, tags))

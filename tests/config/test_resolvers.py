@@ -23,7 +23,8 @@ def test_a_value_by_another_option(backbone, batch_size):
 def test_names_of_classes_and_folders(tmp_path, monkeypatch):
     targets = {"a.b.Net": "Net", "a.b:Net": "Net", "my_data.read_birds": "birds", "Net": "Net"}
     assert {target: class_name(target) for target in targets} == targets
-    roots = {"/x/my birds": "my_birds", "/x/birds/list.csv": "birds", "/x/.b": "b", "/": "folder"}
+    roots = {"/x/my_birds": "my_birds", "/x/birds/list.csv": "birds", "/": "folder"}
+    roots |= {"/x/my birds": "my_birds-6df8ca", "/x/.b": "b-868dc7"}  # which stay over versions
     assert {root: folder_name(root) for root in roots} == roots
     monkeypatch.chdir(tmp_path)
     assert folder_name(".") == tmp_path.name
@@ -47,10 +48,24 @@ def test_the_record_of_a_network_becomes_its_options(composed):
 
 
 def test_names_of_folders_are_ascii_and_stay_different(tmp_path):
-    names = ["产品", "图片", "größe", "grosse", "grüße", "Фото", "plain", "a b"]
+    names = [
+        "产品",
+        "图片",
+        "größe",
+        "grosse",
+        "grüße",
+        "Фото",
+        "a b",
+        "a#b",
+        ".a_b",
+        "-",
+        "+",
+        "a_b",
+    ]
     made = [folder_name(str(tmp_path / name)) for name in names]
     assert all(name.isascii() for name in made)
     assert len(set(made)) == len(names)
-    assert made[-2:] == ["plain", "a_b"]  # as they were
+    assert made[-1] == "a_b"  # which needs no change
+    assert made[6].startswith("a_b-")
     apart = unicodedata.normalize("NFD", "größe")  # as macOS stores it
     assert folder_name(str(tmp_path / apart)) == made[2]

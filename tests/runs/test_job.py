@@ -129,6 +129,22 @@ def test_a_run_that_was_stopped_scores_as_if_it_was_not(run_tiny, glyphs_root, t
         assert continued[part] == calm[part]
 
 
+def test_a_run_that_was_stopped_knows_its_score_before_the_training(run_tiny, tmp_path, capsys):
+    words = "loss=contrastive", "protocol.epochs=2", "optim.lr=10", "optim.warmup_epochs=0"
+
+    def epochs():
+        return [line for line in capsys.readouterr().out.splitlines() if line.startswith("epoch")]
+
+    run_tiny(*words, f"outputs={tmp_path}/calm")
+    untrained, *calm = epochs()
+    with pytest.raises(RunStopped):
+        run_tiny(*words, "max_minutes=1e-9")
+    assert epochs() == [untrained]
+    run_tiny(*words)
+    assert epochs() == calm
+    assert "below untrained" in calm[0]
+
+
 def test_memory_and_workers_for_which_torch_has_no_exceptions():
     with (
         pytest.raises(UserError, match="the machine's memory is full"),
