@@ -129,8 +129,16 @@ def test_a_run_that_was_stopped_scores_as_if_it_was_not(run_tiny, glyphs_root, t
         assert continued[part] == calm[part]
 
 
+class Apart(torch.nn.Module):
+    """Pushes images of a class apart: every score falls."""
+
+    def forward(self, embeddings, labels):
+        same = labels[:, None] == labels
+        return (embeddings @ embeddings.T)[same].mean()
+
+
 def test_a_run_that_was_stopped_knows_its_score_before_the_training(run_tiny, tmp_path, capsys):
-    words = "loss=contrastive", "protocol.epochs=2", "optim.lr=10", "optim.warmup_epochs=0"
+    words = "loss=custom", f"loss._target_={__name__}.Apart", "protocol.epochs=2"
 
     def epochs():
         return [line for line in capsys.readouterr().out.splitlines() if line.startswith("epoch")]
