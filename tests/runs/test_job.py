@@ -137,8 +137,11 @@ class Apart(torch.nn.Module):
         return (embeddings @ embeddings.T)[same].mean()
 
 
+FROZEN = "embedder.freeze_batch_norm=true", "protocol.epochs=2", "optim.lr=0.03"
+
+
 def test_a_run_that_was_stopped_knows_its_score_before_the_training(run_tiny, tmp_path, capsys):
-    words = "loss=custom", f"loss._target_={__name__}.Apart", "protocol.epochs=2"
+    words = "loss=custom", f"loss._target_={__name__}.Apart", *FROZEN
 
     def epochs():
         return [line for line in capsys.readouterr().out.splitlines() if line.startswith("epoch")]
