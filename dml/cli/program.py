@@ -18,6 +18,7 @@ from dml.cli.error_lines import report_errors
 from dml.core.errors import ConfigError, UserError, nearest
 from dml.core.exit_status import ExitStatus
 from dml.core.installation import git_revision, shell_command
+from dml.core.launcher import is_torchrun, read_launch
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ COMMANDS = {
     "prepare": Command("downloads and checks a dataset", "cub"),
     "plan": Command("estimates the cost of an experiment", "mft_table1"),
 }
+DISTRIBUTED = "train"  # the command that several processes work on together
 PACKAGES = ("torch", "hydra")  # without these, the environment is not active
 VERSION = "--version"
 OPTIONS = ["--help", "-h", VERSION]
@@ -77,6 +79,12 @@ def _run(words: list[str]) -> int:
     if name not in COMMANDS:
         hint = nearest(name, list(COMMANDS) + OPTIONS) or f"; one of {', '.join(COMMANDS)}"
         raise ConfigError([f"dml: '{name}' is not a command{hint}"])
+    if name != DISTRIBUTED and is_torchrun():
+        launch = read_launch()
+        if launch.rank > 0:
+            return ExitStatus.FINISHED  # the first process does it, once
+        if launch.size > 1:
+            print(f"note: dml {name} works in one of the {launch.size} processes of torchrun")
     status: int = load_command(name).main(more)
     return status
 

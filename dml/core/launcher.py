@@ -61,13 +61,18 @@ def _read_number(name: str, lowest: int, default: int = 0) -> int:
     return int(value)
 
 
+def is_torchrun() -> bool:
+    """Returns whether torchrun started this process: its variables are not left over."""
+    return "TORCHELASTIC_RUN_ID" in os.environ
+
+
 def describe_wait() -> str | None:
     """Returns what this process waits for if its variables may be left over from a launcher.
 
     None for a process of torchrun or submitit, which start the others.
     """
     launch = read_launch()
-    if launch.size == 1 or {"TORCHELASTIC_RUN_ID", "SUBMITIT_EXECUTOR"} & os.environ.keys():
+    if launch.size == 1 or is_torchrun() or "SUBMITIT_EXECUTOR" in os.environ:
         return None
     address = os.environ.get("MASTER_ADDR", "")
     port = os.environ.get("MASTER_PORT", "")

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -172,3 +173,32 @@ def test_the_exit_status_tells_where_no_error_can_be_written(words, tmp_path):
         command = [sys.executable, "-m", "dml", *words.split()]
         done = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, stderr=full, check=False)
     assert done.returncode == 2
+
+
+def show_help(command):
+    """Runs `--help`, after which argparse ends the process."""
+    with suppress(SystemExit):
+        main([command, "--help"])
+
+
+@pytest.mark.parametrize("command", sorted(set(COMMANDS) - {"train"}))
+def test_torchrun_gets_the_answer_of_one_process(command, monkeypatch, capsys):
+    for name, value in {"TORCHELASTIC_RUN_ID": "none", "WORLD_SIZE": "2", "RANK": "0"}.items():
+        monkeypatch.setenv(name, value)
+    show_help(command)
+    first = capsys.readouterr().out
+    assert first.startswith(f"note: dml {command} works in one of the 2 processes of torchrun\n")
+    monkeypatch.setenv("RANK", "1")
+    show_help(command)
+    assert capsys.readouterr().out == ""
+    monkeypatch.delenv("TORCHELASTIC_RUN_ID")  # variables that are left over
+    show_help(command)
+    assert "works in one" not in (text := capsys.readouterr().out)
+    assert text
+
+
+def test_torchrun_trains_in_all_processes(monkeypatch, capsys):
+    for name, value in {"TORCHELASTIC_RUN_ID": "none", "WORLD_SIZE": "2", "RANK": "1"}.items():
+        monkeypatch.setenv(name, value)
+    show_help("train")
+    assert capsys.readouterr().out
