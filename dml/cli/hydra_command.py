@@ -109,7 +109,7 @@ def _check_words(
         raise ConfigError([f"{RERUN}: it reads a pickle, which runs code; use resume=<run folder>"])
     if any(word.startswith("-") for word in others):
         raise ConfigError(explain(words, config_name))
-    refuse_wrong_flags(flags)
+    refuse_wrong_flags(flags, others)
     refuse_repeated(others)
     others = drop_replaced_arguments(others)
     params: str | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from argparse import ArgumentError
+from codecs import BOM_UTF8
 from collections.abc import Sequence
 from typing import Any
 
@@ -115,13 +116,14 @@ def _replace_node(words: Sequence[str], node: str) -> list[str]:
     return empty + replaced
 
 
-def refuse_wrong_flags(flags: Sequence[str]) -> None:
+def refuse_wrong_flags(flags: Sequence[str], words: Sequence[str] = ()) -> None:
     """Raises ConfigError for a flag whose value Hydra does not accept.
 
     Hydra would print its usage, and end the process.
 
     Args:
         flags: of `split_flags`.
+        words: the other arguments, which may choose files of `--config-dir`.
     """
     from dml.config.hydra_internals import parse_flags
 
@@ -135,8 +137,28 @@ def refuse_wrong_flags(flags: Sequence[str]) -> None:
     except ArgumentError as error:
         problem = str(error).removeprefix("argument ")
         raise ConfigError([f"{problem}; --hydra-help describes the flags"]) from error
-    if parsed.config_dir and not os.path.isdir(parsed.config_dir):
+    if not parsed.config_dir:
+        return
+    if not os.path.isdir(parsed.config_dir):
         raise ConfigError([f"--config-dir: there is no folder {parsed.config_dir}"])
+    refuse_byte_order_marks(parsed.config_dir, words)
+
+
+def refuse_byte_order_marks(folder: str, words: Sequence[str]) -> None:
+    """Raises ConfigError if a chosen file of `--config-dir` begins with a byte order mark.
+
+    Hydra would take the mark for a part of the first line, and overlook `# @package _global_`.
+    """
+    for word in words:
+        group, _, choice = word.lstrip("+").partition("=")
+        path = os.path.join(folder, group, f"{choice}.yaml")
+        if not os.path.isfile(path):
+            continue
+        with open(path, "rb") as file:
+            if file.read(len(BOM_UTF8)) == BOM_UTF8:
+                raise ConfigError(
+                    [f"{word}: {path} begins with a byte order mark; save it as UTF-8 without it"]
+                )
 
 
 def is_multirun(words: Sequence[str]) -> bool:

@@ -8,6 +8,7 @@ from dml.config.command_line import (
     quote_paths,
     refuse_empty,
     refuse_repeated,
+    refuse_wrong_flags,
     split_flags,
 )
 from dml.config.explain import compose_config
@@ -116,3 +117,17 @@ def test_other_options_of_a_schedule_and_an_optimizer_stay():
 def test_schedules_of_a_sweep_take_only_typed_arguments():
     words = drop_replaced_arguments(["-m", "optim.schedule._target_=a.B,a.C"])
     assert words == ["optim.schedule=null", "-m", "++optim.schedule._target_=a.B,a.C"]
+
+
+@pytest.mark.parametrize("group", ["experiment", "loss"])
+def test_a_byte_order_mark_of_a_config_is_named(tmp_path, group):
+    (tmp_path / group).mkdir()
+    path = tmp_path / group / "mine.yaml"
+    text = "# @package _global_\nseed: 1\n"
+    flags = [f"--config-dir={tmp_path}"]
+    path.write_text(text, encoding="utf-8")
+    refuse_wrong_flags(flags, [f"+{group}=mine", "seed=2"])
+    path.write_text(text, encoding="utf-8-sig")
+    refuse_wrong_flags(flags, ["seed=2"])  # it is not read
+    with pytest.raises(ConfigError, match="begins with a byte order mark; save it as"):
+        refuse_wrong_flags(flags, [f"+{group}=mine", "seed=2"])
