@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from dml.core.errors import UserError
-from dml.core.progress import show_task
+from dml.core.progress import log_lines, show_task
 
 CHUNK = 1 << 20
 ATTEMPTS = 4  # in a row that receive no byte
@@ -90,8 +90,14 @@ def download(
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(target.name + ".partial")
     mode = "wb" if checksum is None else "ab"
-    with open(partial, mode) as file, show_task(f"downloading {target.name}") as update:
-        _receive_all(url, file, update, pause, None if checksum is None else checksum.size)
+    title = f"downloading {target.name}"
+    with open(partial, mode) as file, show_task(title) as update, log_lines() as log_line:
+
+        def show(completed: int, total: int | None) -> None:
+            update(completed=completed, total=total)
+            log_line(lambda: _describe_position(title, completed, total))
+
+        _receive_all(url, file, show, pause, None if checksum is None else checksum.size)
     try:
         if checksum is not None:
             checksum.check(partial)
@@ -99,6 +105,11 @@ def download(
         partial.unlink()  # resuming cannot repair it
         raise
     return partial.replace(target)
+
+
+def _describe_position(title: str, completed: int, total: int | None) -> str:
+    received = f"{title}: {completed / 1e6:,.0f}"
+    return f"{received} of {total / 1e6:,.0f} MB" if total else f"{received} MB"
 
 
 def _receive_all(

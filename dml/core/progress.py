@@ -92,14 +92,29 @@ def show_progress(items: Iterable[T], title: str, total: int | None = None) -> I
 
     In a log, which is no terminal, a line each minute says how many are finished.
     """
-    with open_display() as line, show_task(title, total) as update:
-        last = time.monotonic()
+    with log_lines() as log_line, show_task(title, total) as update:
         for number, item in enumerate(items, start=1):
             yield item
             update(advance=1)
+            log_line(partial(_describe_position, title, number, total))
+
+
+@contextmanager
+def log_lines() -> Iterator[Callable[[Callable[[], str]], None]]:
+    """Yields a function that prints what it is told in a log, at most once a minute.
+
+    It takes a function that returns the text. On a terminal it prints nothing.
+    """
+    with open_display() as line:
+        last = time.monotonic()
+
+        def print_line(describe: Callable[[], str]) -> None:
+            nonlocal last
             if line.disable and time.monotonic() - last >= LOG_SECONDS:
                 last = time.monotonic()
-                line.console.print(_describe_position(title, number, total), highlight=False)
+                line.console.print(describe(), highlight=False)
+
+        yield print_line
 
 
 def _describe_position(title: str, number: int, total: int | None) -> str:

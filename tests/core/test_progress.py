@@ -3,6 +3,7 @@
 import pytest
 
 from dml.core import progress
+from dml.core.download import download
 from dml.core.progress import show_progress
 
 
@@ -21,6 +22,14 @@ def test_a_log_has_a_line_each_minute(capfd, clock, total, line):
     written = capfd.readouterr().err.splitlines()
     assert written[0] == line
     assert 5 <= len(written) <= 7
+
+
+def test_a_log_has_a_line_of_a_download_each_minute(capfd, clock, tmp_path):
+    (tmp_path / "images").write_bytes(bytes(6 << 20))
+    url = (tmp_path / "images").as_uri()
+    download(url, tmp_path / "received")
+    first, *_ = capfd.readouterr().err.splitlines()
+    assert first.startswith("downloading received: 3 of 6 MB")
 
 
 def test_short_work_is_silent_in_a_log(capfd):
