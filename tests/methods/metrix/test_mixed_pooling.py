@@ -24,6 +24,23 @@ def test_average_pooling_and_a_linear_head_mix_embeddings():
     torch.testing.assert_close(mixed, mix(before_normalizing, first, second, lam))
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("maps", ["avg", "max", "avg+max"])
+def test_pooled_mixes_are_pools_of_the_mixes_in_every_precision(maps, dtype):
+    torch.manual_seed(0)
+    embedder = tiny_embedder(pooling=maps)
+    features = torch.randn(4, 6, 3, 5).to(dtype)
+    first, second = all_pairs(4)
+    lam = torch.rand(16)
+    pooled = pool_mixes(embedder, features, first, second, lam)
+    assert pooled.dtype == torch.promote_types(dtype, torch.float32)
+    direct = embedder.pool(mix(features.double(), first, second, lam))
+    rounding = 1e-6
+    if "avg" in maps:  # an average is rounded before it is mixed
+        rounding = max(rounding, torch.finfo(dtype).eps)
+    torch.testing.assert_close(pooled.double(), direct, rtol=0, atol=rounding)
+
+
 # 255 positions are numbered in a byte, 256 need more
 @pytest.mark.parametrize("shape", [(1, 1), (3, 3), (2, 7), (15, 17), (16, 16), (1, 257), (17, 17)])
 @pytest.mark.parametrize("chunk", [1, 2**21])
