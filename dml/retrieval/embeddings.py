@@ -242,14 +242,17 @@ def _read_array(file: np.lib.npyio.NpzFile, path: str | Path, name: str) -> np.n
 
 
 def _as_floats(array: np.ndarray, name: str) -> np.ndarray:
-    """Returns numbers as float32 or float64: PyTorch has no longer type and no foreign byte order.
+    """Returns numbers as float32, or as float64 if float32 would round them.
+
+    PyTorch has no longer type and no foreign byte order.
 
     Raises:
         ValueError: the array holds no real numbers.
     """
     if array.dtype.kind not in "iuf":
         raise ValueError(f"{name} must be a matrix of numbers, got {array.dtype}")
-    return array.astype(np.float64 if array.itemsize > 4 else np.float32)
+    exact = np.promote_types(array.dtype, np.float32)
+    return array.astype(np.float64 if exact.itemsize > 4 else np.float32)
 
 
 def _check_self_index(arrays: dict[str, np.ndarray]) -> np.ndarray:

@@ -50,6 +50,18 @@ def test_what_cannot_embed_in_parts(composed, overrides, option, end):
     assert line.endswith(end)
 
 
+@pytest.mark.parametrize("resize", ["null", "256", "300"])
+@pytest.mark.parametrize("cache", ["null", "full", "256"])
+def test_a_cache_of_smaller_images_than_those_of_the_crops_is_noted(changed, cache, resize):
+    notes = [*find_notes(check(changed(f"data.cache={cache}", f"transform.resize={resize}")))]
+    crops_differ = cache == "256" and resize != "256"
+    assert len(notes) == crops_differ
+    if crops_differ:
+        size = {"null": "as decoded", "300": "resized to 300"}[resize]
+        assert notes[0].startswith("data.cache=256")
+        assert notes[0].endswith(size)
+
+
 def test_a_network_without_published_numbers_is_noted(composed):
     words = ("data=cub", "protocol=mlrc")
     assert not [*find_notes(check(composed(*words)))]

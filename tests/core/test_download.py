@@ -45,6 +45,46 @@ def test_server_that_cannot_continue_is_asked_for_all_of_it(site: Path, tmp_path
     assert target.read_bytes() == CONTENT
 
 
+LEFT = {
+    "nothing": None,
+    "a part": CONTENT[:1000],
+    "all of it": CONTENT,
+    "part of another file": b"x" * 1000,
+    "a longer file": b"x" * (len(CONTENT) + 1),
+}
+
+
+@pytest.mark.parametrize("left", LEFT)
+@pytest.mark.parametrize("ranges", [True, False])
+@pytest.mark.parametrize("checksum", [None, MD5, SHA256])
+def test_whatever_was_left_the_file_is_that_of_the_server(
+    site: Path, tmp_path: Path, checksum: Checksum | None, ranges: bool, left: str
+):
+    target, content = tmp_path / "data.bin", LEFT[left]
+    if content is not None:
+        (tmp_path / "data.bin.partial").write_bytes(content)
+    behavior = Behavior(break_after=2000, breaks=1, ranges=ranges)
+    with serving(site, behavior) as address:
+        try:
+            download(f"{address}/data.bin", target, checksum, pause=0)
+        except ChecksumError:  # what was left is of another file, and deleted
+            assert checksum is not None
+            assert not target.exists()
+            download(f"{address}/data.bin", target, checksum, pause=0)
+    assert target.read_bytes() == CONTENT
+
+
+def test_a_file_that_exists_is_compared_with_its_checksum(tmp_path: Path):
+    target = tmp_path / "data.bin"
+    target.write_bytes(b"x" * 1000)
+    nowhere = "http://127.0.0.1:9/data.bin"
+    with pytest.raises(ChecksumError, match=r"data\.bin: md5 is .* damaged or another one"):
+        download(nowhere, target, MD5)
+    assert download(nowhere, target) == target
+    target.write_bytes(CONTENT)
+    assert download(nowhere, target, MD5) == target
+
+
 def test_connection_that_never_gets_on_gives_up_and_says_how_to_go_on(site: Path, tmp_path: Path):
     behavior = Behavior(break_after=0, breaks=99)
     with (

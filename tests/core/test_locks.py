@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dml.core.locks import Busy, is_locked, try_lock
+from dml.core.atomic_io import write_text
+from dml.core.errors import UserError
+from dml.core.locks import Busy, is_locked, lock_all, try_lock
 
 FORK = get_context("fork")
 
@@ -58,3 +60,35 @@ def test_a_lock_is_seen_only_while_it_is_held(path: Path):
     assert not is_locked(path)
     path.write_text("process 1 on a machine that was switched off\n")
     assert not is_locked(path)
+
+
+@pytest.mark.parametrize("below", ["", "checkpoints/repeat0-fold0", "search/trials/0003"])
+def test_nothing_is_written_below_a_lock_that_is_gone(path: Path, below: str):
+    folder = path.parent / below
+    with try_lock(path):
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(folder / "before.txt", "x")
+        path.parent.rename(path.parent.with_name("moved"))
+        folder.mkdir(parents=True)
+        with pytest.raises(UserError, match=f"{path.parent} was deleted, moved or replaced"):
+            write_text(folder / "after.txt", "x")
+        write_text(path.parent.with_name("beside.txt"), "x")
+    assert not (folder / "after.txt").exists()
+
+
+@pytest.mark.parametrize("held", ["run.lock", "a/run.lock", "search/trials/0003/run.lock"])
+def test_all_locks_of_a_folder_are_held_or_none(path: Path, held: str):
+    folder = path.parent
+    others = [folder / name for name in ("a/run.lock", "search/trials/0003/run.lock")]
+    for lock in others:
+        lock.parent.mkdir(parents=True)
+        lock.touch()
+    with try_lock(folder / held):
+        with pytest.raises(Busy), lock_all(folder, "run.lock"):
+            pass
+        assert [lock for lock in (path, *others) if is_locked(lock)] == [folder / held]
+    with lock_all(folder, "run.lock"):
+        for lock in (path, *others):
+            with pytest.raises(Busy), try_lock(lock):
+                pass
+    assert not any(map(is_locked, (path, *others)))

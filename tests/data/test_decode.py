@@ -62,6 +62,41 @@ def test_a_box_does_not_keep_the_rest_of_its_image(tmp_path: Path):
     assert torch.equal(part, load_image(path)[:, 20:60, 10:40])
 
 
+@pytest.mark.parametrize("apply_orientation", [False, True])
+@pytest.mark.parametrize("background", ["white", "black", "#102030"])
+@pytest.mark.parametrize("mode", ["RGBA", "LA"])
+def test_options_act_on_every_form_of_an_image(tmp_path, mode, background, apply_orientation):
+    path = tmp_path / "a.png"
+    pixels = np.random.default_rng(4).integers(0, 256, (6, 8, len(mode)), dtype=np.uint8)
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turned by a quarter
+    Image.fromarray(pixels).save(path, exif=exif)
+    options = {"apply_orientation": apply_orientation, "background": background}
+
+    whole = decode_image(path, **options)
+    canvas = Image.new("RGBA", (8, 6), background)
+    canvas.alpha_composite(Image.fromarray(pixels).convert("RGBA"))
+    expected = np.array(canvas.convert("RGB"))
+    if apply_orientation:
+        expected = np.rot90(expected, -1)
+    assert np.array_equal(whole.pixels.permute(1, 2, 0).numpy(), expected)
+
+    with Image.open(path) as opened:
+        assert torch.equal(decode_image(opened, **options).pixels, whole.pixels)
+    box = decode_image(Path(f"{path}#1,2,5,6"), **options)
+    assert torch.equal(box.pixels, whole.pixels[:, 2:6, 1:5])
+    in_memory = decode_image(pixels, background=background)
+    assert torch.equal(in_memory.pixels, load_image(path, background=background))
+
+
+@pytest.mark.parametrize("box", ["", "#0,0,10,10"])
+def test_the_limit_of_pixels_is_that_of_the_whole_file(tmp_path: Path, box: str):
+    path = save(tmp_path / "a.png", 1, size=(40, 30))
+    load_image(Path(f"{path}{box}"), max_pixels=1200)
+    with pytest.raises(UserError, match=r"data\.max_pixels"):
+        load_image(Path(f"{path}{box}"), max_pixels=1199)
+
+
 def chunk(kind: bytes, content: bytes) -> bytes:
     length, checksum = len(content), zlib.crc32(kind + content)
     return struct.pack(">I", length) + kind + content + struct.pack(">I", checksum)

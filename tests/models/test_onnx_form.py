@@ -47,3 +47,11 @@ def test_sizes_that_are_free(case, free):
 def test_a_network_that_depends_on_the_batch():
     with pytest.raises(UserError, match=r"onnx: differs from PyTorch by .* of 8x12 pixels"):
         make_onnx(Net("batch").eval(), 8, 12, may_be_free=True)
+
+
+@pytest.mark.parametrize(("largest", "free"), [(8, False), (16, True)])
+def test_sizes_are_free_only_if_several_were_tried(monkeypatch, largest, free):
+    """Of large images, only half the size fits into memory."""
+    monkeypatch.setattr("dml.models.onnx_form.MOST", largest)
+    torch.manual_seed(0)
+    assert make_onnx(Net("plain").eval(), 8, 8, may_be_free=True).is_free is free

@@ -87,6 +87,32 @@ def test_a_size_that_does_not_fit_names_the_option():
         TimmBackbone("test_vit", "none", 7)
 
 
+def test_the_names_in_a_file_may_differ_in_the_classifier_only(tmp_path):
+    network = _network_of_timm("test_vit", img_size=32)
+    state = network.state_dict()
+    without_classifier = {n: tensor for n, tensor in state.items() if not n.startswith("head.")}
+    assert without_classifier.keys() < state.keys()
+    first, *_, last = without_classifier
+    images = torch.randn(1, 3, 32, 32)
+    with torch.no_grad():
+        expected = network.forward_head(network.forward_features(images), pre_logits=True)
+
+    def load(content):
+        torch.save(content, tmp_path / "network.pth")
+        return load_network("test_vit", 32, str(tmp_path / "network.pth")).eval()
+
+    of_another = state | {"head.more.weight": state[first]}
+    for accepted in (state, without_classifier, of_another):
+        with torch.no_grad():
+            assert torch.equal(load(accepted)(images), expected)
+    for added in ("head_norm.weight", "heads.0.weight", "head", "x.head.weight"):
+        with pytest.raises(UserError, match=re.escape(added)):
+            load(state | {added: state[first]})
+    for lacking in (first, last):
+        with pytest.raises(UserError, match=re.escape(lacking)):
+            load({n: tensor for n, tensor in state.items() if n != lacking})
+
+
 def efficientnet_state(network):
     """A state dict as `efficientnet_pytorch` stores it: other names in the same order."""
     return {

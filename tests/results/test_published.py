@@ -110,3 +110,55 @@ def test_the_nearest_result_differs_in_the_fewest_points(composed, tmp_path):
     assert "smooth_ap" in find_nearest(read_run(write_run(tmp_path, alone, [[0.3]]))).hint
     stand_in = read_run(write_run(tmp_path, composed("data=digits"), [[0.3]]))
     assert find_nearest(stand_in) is None
+
+
+PRINTED = {
+    "source": "mft",
+    "table": "T2",
+    "origin": "own",
+    "line": "1",
+    "spread": "",
+    "spread_kind": "",
+    "runs": "10",
+}
+LIKE_THE_RUN = {"protocol": "", "evaluation": "", "backbone": "resnet50", "dim": "", "setting": ""}
+
+
+def print_rows(monkeypatch, method, *rows):
+    """Lets papers print these rows on CUB alone, each with the columns that it names."""
+
+    def rows_of(column, value, metric):
+        assert (column, value) == ("dataset", "cub")
+        whole = [{"method": method, **PRINTED, **LIKE_THE_RUN, **row} for row in rows]
+        return [row for row in whole if row["metric"] == metric]
+
+    monkeypatch.setattr("dml.results.nearest.rows_of", rows_of)
+
+
+MAP = {"metric": "map_at_r", "value": "20.1"}
+RECALL = {"metric": "recall_at_1", "value": "60.2"}
+
+
+@pytest.mark.parametrize(
+    ("rows", "nearest"),
+    [
+        ([MAP], "MAP@R 20.1 (repeats)"),  # empty columns hold for every run
+        ([MAP | {"dim": "64"}], "MAP@R 20.1 (dim, repeats)"),
+        ([MAP | {"setting": "x=1"}, RECALL], "Recall@1 60.2 (repeats)"),
+        ([RECALL, MAP], "MAP@R 20.1 (repeats)"),  # the metric decides between equals only
+        ([MAP | {"dim": "64", "backbone": "x"}, MAP | {"value": "30.0", "dim": "64"}],
+         "MAP@R 30.0 (dim, repeats)"),
+        ([MAP | {"runs": "2"}], "MAP@R 20.1"),
+        ([MAP | {"runs": ""}], "MAP@R 20.1"),
+    ],
+)  # fmt: skip
+def test_the_nearest_of_some_rows(composed, tmp_path, monkeypatch, rows, nearest):
+    words = ("data=cub", "backbone=resnet50", "loss=mfcwms")
+    folds = [[0.3, 0.4, 0.5, 0.6]] * 2
+    run = read_run(write_run(tmp_path, composed(*words), folds))
+    print_rows(monkeypatch, run.summary.result_id, *rows)
+    found = find_nearest(run)
+    assert found == nearest
+    if "repeats" in nearest:
+        assert "10 repeats instead of 2" in found.hint
+        assert "repeats" not in find_nearest(run, repeats=10)

@@ -65,6 +65,17 @@ def test_queries_of_the_gallery_are_left_out(tmp_path, dtype):
     assert load_embeddings(tmp_path / "y.npz", CPU).self_index.tolist() == rows.tolist()
 
 
+@pytest.mark.parametrize("dtype", ["f2", "f4", ">f4", "f8", ">f8", "g", "i1", "i4", ">u4", "i8"])
+@pytest.mark.parametrize("name", ["embeddings", "gallery_embeddings"])
+def test_numbers_of_every_type_keep_their_digits(tmp_path, name, dtype):
+    dtype = np.dtype(dtype)
+    largest = min(np.iinfo(dtype).max, 2**53) if dtype.kind in "iu" else 1
+    points = (largest * np.random.default_rng(2).uniform(size=(60, 5))).astype(dtype)
+    read = stored(tmp_path, **IN_GALLERY | {name: points})
+    found = read.gallery if name == "gallery_embeddings" else read.query
+    assert np.array_equal(found.double().numpy(), points.astype(np.float64))
+
+
 def test_queries_that_equal_rows_of_the_gallery(tmp_path):
     assert stored(tmp_path, **IN_GALLERY).queries_are_in_gallery
     some = IN_GALLERY | {"embeddings": POINTS[5:9], "labels": LABELS[5:9]}

@@ -48,9 +48,10 @@ def test_rows_distances_and_duplicates_are_those_of_a_full_sort(tmp_path, scale,
         assert found["duplicate"].tolist() == [query == "3" and row == 40 for row in order]
 
 
-def test_embeddings_of_double_precision_that_float32_would_not_tell_apart(tmp_path):
+@pytest.mark.parametrize("dtype", ["f8", ">f8", "g"])
+def test_embeddings_of_double_precision_that_float32_would_not_tell_apart(tmp_path, dtype):
     points = 1 + 1e-9 * np.random.default_rng(0).standard_normal((50, 4))
-    np.savez(tmp_path / "x.npz", embeddings=points)
+    np.savez(tmp_path / "x.npz", embeddings=points.astype(dtype))
     _, table = file_search.search_file(tmp_path / "x.npz", [7], 49, None)
     order = np.argsort(np.linalg.norm(points - points[7], axis=1))[1:]
     assert table["row"].tolist() == order.tolist()

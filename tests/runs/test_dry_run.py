@@ -95,12 +95,62 @@ def test_a_schedule_made_for_fewer_epochs(composed):
         tried(cfg)
 
 
-def test_the_loss_that_is_tried_stays_as_it_is(composed):
-    builder = Builder(check(composed("loss=contrastive", "method=xbm", "data=digits")))
+@pytest.mark.parametrize(
+    "words",
+    [
+        "loss=contrastive method=xbm",
+        "loss=mfcont",
+        "loss=proxy_nca optim.weight_decay=0.1",
+        "loss=proxy_anchor method=metrix",
+        f"loss=custom loss._target_={HERE}.Counting",
+    ],
+)
+def test_the_loss_that_is_tried_stays_as_it_is(composed, words):
+    builder = Builder(check(composed("data=digits", *words.split())))
     method = builder.method(2, 8)
     before = copy.deepcopy(method.state_dict())
     dry_run(method, builder.config, builder.optimizer, 2, 8, torch.device("cpu"))
     assert str(method.state_dict()) == str(before)
+    for name, tensor in method.named_parameters():
+        assert torch.equal(tensor, before[name])
+        assert tensor.grad is None
+    losses = [module for module in method.modules() if isinstance(module, Counting)]
+    assert [len(loss.batches) for loss in losses] == [0] * len(losses)
+
+
+@pytest.mark.parametrize("classes", [2, 5])
+def test_a_loss_is_tried_with_its_last_class(composed, classes):
+    builder = Builder(check(composed("loss=custom", f"loss._target_={HERE}.FourClasses")))
+    arguments = builder.config, builder.optimizer, classes, 8, torch.device("cpu")
+    method = builder.method(classes, 8)
+    if classes <= 4:
+        dry_run(method, *arguments)
+        return
+    with pytest.raises(ConfigError, match="loss: it fails on a batch"):
+        dry_run(method, *arguments)
+
+
+class Counting(nn.Module):
+    """A loss with parameters and a list of its batches, which is in no state."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale, self.batches = nn.Parameter(torch.ones(())), []
+
+    def forward(self, embeddings, labels):
+        self.batches.append(len(labels))
+        return self.scale * embeddings.sum()
+
+
+class FourClasses(nn.Module):
+    """A loss that knows four classes."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(4))
+
+    def forward(self, embeddings, labels):
+        return (self.weight[labels] * embeddings.sum(dim=1)).sum()
 
 
 class OneArgument(nn.Module):

@@ -1,8 +1,10 @@
+import copy
+
 import pytest
 
 from dml.core.errors import RunStopped, UserError
 from dml.tracking import RunInfo, Tracker, track_run
-from dml.tracking.tracker import GuardedTracker, flatten_scores
+from dml.tracking.tracker import GuardedTracker, flatten_scores, replace_options
 
 
 class Recorder(Tracker):
@@ -79,6 +81,35 @@ def test_a_guarded_tracker_passes_everything(tmp_path):
     with track_run(tracker, info):
         pass
     assert recorder.calls == ["n", 0]
+
+
+def test_a_tracker_that_failed_in_a_search_is_tried_again_for_the_training(tmp_path):
+    class BrokenSearch(Recorder):
+        def trial_done(self, trial):
+            raise OSError("no connection")
+
+    recorder, notes = BrokenSearch(), []
+    tracker, info = (
+        GuardedTracker(recorder, notes.append),
+        RunInfo(tmp_path, "abc", "n", "g", {}, []),
+    )
+    with track_run(tracker, info):
+        tracker.trial_done({})
+    assert recorder.calls == ["n"]
+    with track_run(tracker, info):
+        pass
+    assert recorder.calls == ["n", "n", 0]
+    assert len(notes) == 1
+
+
+def test_options_of_a_trial_are_those_of_a_copy():
+    config = {"optim": {"lr": 1, "args": {"eps": 2}}, "seed": 3}
+    before = copy.deepcopy(config)
+    options = {"optim.args.eps": 5, "optim.args.beta": 6, "loss.margin": 7, "seed": 8}
+    changed = replace_options(config, options)
+    args = {"eps": 5, "beta": 6}
+    assert changed == {"optim": {"lr": 1, "args": args}, "loss": {"margin": 7}, "seed": 8}
+    assert config == before
 
 
 def test_scores_and_intervals_have_names_of_their_own():

@@ -1,7 +1,9 @@
 """Values that W&B receives, through a stand-in for its library and through the library itself."""
 
+import copy
 import json
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -12,6 +14,7 @@ from dml.tracking.weights_and_biases import WandbTracker, _masked_command_line
 from tests.conftest import TINY
 from tests.killed_process import die_at
 from tests.system.finished_runs import start
+from tests.tracking.wandb_stand_in import Service
 
 
 @pytest.fixture
@@ -197,3 +200,37 @@ def test_trials_weights_and_results_are_sent_once(two_folds, service):
     assert sent["type"] == "model"
     (table,) = service.pictures("abc").values()
     assert ["combined/map_at_r", 0.05] in table["data"]
+
+
+def test_a_config_of_wandb_has_no_options_of_other_trials(two_folds, service):
+    info, history = two_folds
+    config = {"optim": {"lr": 1.0, "args": {"eps": 2.0}}, "loss": {"margin": 3.0}}
+    before = copy.deepcopy(config)
+    info = replace(info, config=config)
+    trials = [{"optim.lr": 0.1, "optim.args.eps": 0.2}, {"loss.margin": 0.3}]
+    tracker = WandbTracker()
+    with track_run(tracker, info):
+        for number, params in enumerate(trials):
+            trial = {"number": number, "state": "complete", "value": 0.5, "params": params}
+            tracker.trial_done(trial)
+        work(tracker, history)
+    first, second = (service.inits(f"abc-trial{number}")[0]["config"] for number in (0, 1))
+    assert (first["optim"], first["loss"]) == ({"lr": 0.1, "args": {"eps": 0.2}}, before["loss"])
+    assert (second["optim"], second["loss"]) == (before["optim"], {"margin": 0.3})
+    (model,) = service.inits("abc-repeat0-fold0")
+    assert {name: model["config"][name] for name in before} == before
+
+
+def test_a_run_after_a_lost_connection_is_sent(two_folds, service, monkeypatch):
+    info, history = two_folds
+    tracker = WandbTracker()
+    with monkeypatch.context() as patch:
+        patch.delattr(Service, "init")
+        with track_run(tracker, info):
+            work(tracker, history)
+    assert service.ids() == []
+    with track_run(tracker, info):
+        for result in RESULTS:
+            tracker.job_done(result)
+    for fold in (0, 1):
+        assert service.rows(f"abc-repeat0-fold{fold}") == history_of(info.folder, (0, fold))

@@ -103,3 +103,28 @@ def test_damaged_checkpoints_and_those_of_another_run_are_refused(checkpoints):
     checkpoints.last.write_bytes(checkpoints.last.read_bytes()[:1000])
     with pytest.raises(UserError, match=r"last\.pt is not a complete checkpoint"):
         checkpoints.load()
+
+
+@pytest.mark.parametrize(
+    ("made_with", "continued_with", "differing"),
+    [
+        ({"loss": "ms"}, {"loss": "ms", "lr": 0.1}, "lr"),
+        ({"loss": "ms", "lr": 0.1}, {"loss": "ms"}, "lr"),
+        ({"lr": 1}, {"lr": 1.0}, "lr"),
+        ({"lr": float("nan"), "steps": [1, 2]}, {"lr": float("nan"), "steps": [1, 2]}, None),
+        ({"steps": [1, 2]}, {"steps": [2, 1]}, "steps"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["last", "best"])
+def test_every_part_of_the_identity_counts(tmp_path, made_with, continued_with, differing, kind):
+    earlier = Checkpoints(tmp_path, made_with)
+    earlier.keep_best(state_of(1))
+    earlier.save(state_of(1))
+    earlier.wait()
+    later = Checkpoints(tmp_path, continued_with)
+    load = {"last": later.load, "best": later.load_best}[kind]
+    if differing is None:
+        assert load()["step"] == 1
+        return
+    with pytest.raises(UserError, match=f"made with {differing}=.*overwrite=true starts over"):
+        load()

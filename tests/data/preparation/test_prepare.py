@@ -1,6 +1,9 @@
 import hashlib
+import re
 import shutil
 import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -109,3 +112,45 @@ def test_what_a_user_has_in_the_hidden_place_stays(root: Path, tmp_path: Path, k
     assert not list(mine.iterdir())
     assert hidden.is_symlink() == (kind == "link")
     assert kind != "folder" or (hidden / "notes.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", sorted(TREES))
+def test_every_local_archive_is_compared_with_its_checksum(name: str, root: Path, tmp_path: Path):
+    dataset = publish(name, tmp_path)
+    archives = [tmp_path / "site" / file.name for file in dataset.files]
+    for archive in archives:
+        right = archive.read_bytes()
+        archive.write_bytes(right + b"0")  # unpacks to the same images
+        with pytest.raises(UserError, match=f"{re.escape(archive.name)}: md5 is"):
+            prepare(dataset, root, archives)
+        assert visible(root) == []
+        archive.write_bytes(right)
+    prepare(dataset, root, archives)
+    assert visible(root) == [dataset.folder]
+
+
+def test_a_local_archive_is_used_instead_of_any_address(root: Path, tmp_path: Path):
+    cub = publish("cub", tmp_path)
+    nowhere = f"http://127.0.0.1:9/{cub.files[0].name}"
+    prepare(cub, root, archives=[tmp_path / "site" / cub.files[0].name], urls=[nowhere])
+    assert visible(root) == [cub.folder]
+
+
+def test_what_another_process_has_prepared_meanwhile_is_kept(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    cub = publish("cub", tmp_path)
+    archives = [tmp_path / "site" / file.name for file in cub.files]
+
+    @contextmanager
+    def wait(*arguments: object) -> Iterator[None]:
+        monkeypatch.undo()
+        prepare(cub, root, archives)
+        (root / cub.folder / "mark").touch()
+        yield
+
+    monkeypatch.setattr("dml.data.preparation.prepare.wait_for_lock", wait)
+    prepare(cub, root, archives)
+    assert visible(root) == [cub.folder]
+    assert (root / cub.folder / "mark").exists()
+    assert "nothing to do" in capsys.readouterr().out.splitlines()[-1]

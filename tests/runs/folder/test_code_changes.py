@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import warnings
 from pathlib import Path
@@ -87,6 +88,37 @@ def test_repeats_of_two_codes_are_not_averaged(sign, command_line):
     codes = [{run.content["code"]["my_sign"] for run in group.distinct} for group in groups]
     assert [len(code) for code in codes] == [1, 1]
     assert codes[0] != codes[1]
+
+
+def set_age(folder: Path, seconds: float) -> None:
+    """Lets all files of a run be so old."""
+    time = folder.stat().st_mtime - seconds
+    for file in folder.rglob("*"):
+        os.utime(file, (time, time))
+
+
+def test_the_newest_of_the_earlier_runs_is_named(sign, command_line):
+    for text in ("1.0", "-1.0"):
+        sign(text)
+        command_line(*WORDS, *OWN)
+    earlier = folders()
+    for newest, older, text in ((*earlier, "2.0"), (*earlier[::-1], "3.0")):
+        set_age(older, 2000)
+        set_age(newest, -1000)  # also newer than the run of the loop's first half
+        sign(text)
+        _, out, _ = command_line(*WORDS, *OWN)
+        assert f"note: my_sign.py has changed since {newest.name} was trained" in out
+
+
+def test_files_that_are_imported_no_longer_and_new_ones_are_named_too(sign, command_line):
+    command_line(*WORDS, *OWN)
+    (first,) = folders()
+    Path("my_scale.py").write_text("SIGN = 1.0\n")
+    Path("my_loss.py").write_text(LOSS.replace("my_sign", "my_scale"))
+    sys.modules.pop("my_loss")
+    _, out, _ = command_line(*WORDS, *OWN)
+    files = "my_loss.py, my_scale.py, my_sign.py"
+    assert f"note: {files} have changed since {first.name} was trained" in out
 
 
 def test_a_run_from_before_the_hashes_says_so(sign, command_line):

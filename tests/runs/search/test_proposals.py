@@ -78,6 +78,44 @@ def test_running_trials_are_not_tried_twice():
     assert beside != alone
 
 
+@pytest.mark.parametrize(
+    ("sampler", "state", "counts"),
+    [
+        ("tpe", TrialState.RUNNING, True),
+        ("tpe", TrialState.PRUNED, True),
+        ("tpe", TrialState.FAIL, False),
+        ("gp", TrialState.FAIL, False),
+    ],
+)
+def test_unfinished_trials_nearby_count_and_failed_ones_do_not(sampler, state, counts):
+    space, trials = create_distributions(RANGES), searched(sampler, 8)
+    alone = propose(9, space, trials, sampler=sampler, startup=5, seed=0)
+    nearby = alone | {"a": alone["a"] + 0.01}  # equal points are replaced anyway
+    scores = {0: score(nearby)} if state == TrialState.PRUNED else {}
+    other = create_trial(
+        state=state, params=nearby, distributions=space, intermediate_values=scores
+    )
+    other.number = 8
+    beside = propose(9, space, [*trials, other], sampler=sampler, startup=5, seed=0)
+    assert (beside != alone) == counts
+
+
+@pytest.mark.parametrize("sampler", ["gp", "tpe"])
+@pytest.mark.parametrize("state", [TrialState.FAIL, TrialState.RUNNING, TrialState.COMPLETE])
+def test_the_first_points_go_on_until_two_trials_are_complete(sampler, state):
+    space = create_distributions(RANGES)
+    trials = searched(sampler, 1)
+    for number in range(1, 6):
+        first = propose(number, space, trials, sampler=sampler, startup=100, seed=0)
+        found = propose(number, space, trials, sampler=sampler, startup=1, seed=0)
+        complete = sum(trial.state == TrialState.COMPLETE for trial in trials)
+        assert (found == first) == (complete < 2)
+        value = score(first) if state == TrialState.COMPLETE else None
+        trial = create_trial(state=state, params=first, distributions=space, value=value)
+        trial.number = number
+        trials.append(trial)
+
+
 def test_spaces_merge_and_null_takes_out():
     space = {
         "loss": {"alpha": {"low": 0, "high": 1}, "beta": None},
