@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -18,6 +19,7 @@ from dml.cli.error_lines import report_errors
 from dml.core.errors import ConfigError, UserError, nearest
 from dml.core.exit_status import ExitStatus
 from dml.core.installation import git_revision, shell_command
+from dml.core.signals import raise_on_signals
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ COMMANDS = {
     "prepare": Command("downloads and checks a dataset", "cub"),
     "plan": Command("estimates the cost of an experiment", "mft_table1"),
 }
+COMPOSED = ("train", "evaluate")  # by Hydra
 PACKAGES = ("torch", "hydra")  # without these, the environment is not active
 VERSION = "--version"
 OPTIONS = ["--help", "-h", VERSION]
@@ -77,7 +80,10 @@ def _run(words: list[str]) -> int:
     if name not in COMMANDS:
         hint = nearest(name, list(COMMANDS) + OPTIONS) or f"; one of {', '.join(COMMANDS)}"
         raise ConfigError([f"dml: '{name}' is not a command{hint}"])
-    status: int = load_command(name).main(more)
+    command = load_command(name)
+    # Commands with configs handle signals once they are composed; nothing is begun before.
+    with nullcontext() if name in COMPOSED else raise_on_signals():
+        status: int = command.main(more)
     return status
 
 
