@@ -1,9 +1,56 @@
-"""Entry point of the program `dml`: Ctrl-C is one line while modules are loaded, too."""
+"""Entry point of the program `dml`: what stops it before and after its work is one line, too.
+
+A command handles signals while it works. Before, modules are loaded and options are read: an
+exception there could come out of any library as another one, or be lost, and nothing is begun that
+would have to be ended.
+"""
 
 from __future__ import annotations
 
+import atexit
+import os
+import signal
 import sys
 from collections.abc import Sequence
+from types import FrameType
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+INTERRUPTED = 130  # as in `dml.core.exit_status`, which takes a while to import
+
+
+class _EndAtOnce:
+    """Ends the process at a signal that no command handles."""
+
+    def __init__(self) -> None:
+        self.status: int | None = None  # of the command that has ended
+        self._process = os.getpid()
+        for number in SIGNALS:
+            if signal.getsignal(number) != signal.SIG_IGN:  # by nohup
+                signal.signal(number, self)
+        # Called last: Python restores the default action of signals while it ends.
+        atexit.register(_ignore_signals)
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        if self.status is not None:  # all is said already
+            os._exit(self.status)
+        if os.getpid() == self._process:  # else a process that it has forked
+            name = signal.Signals(number).name
+            _write("interrupted\n" if number == signal.SIGINT else f"stopped by {name}\n")
+        os._exit(128 + number)
+
+
+def _ignore_signals() -> None:
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _write(line: str) -> None:
+    """Writes a line on stderr, after what stdout still holds."""
+    try:
+        sys.stdout.flush()
+        os.write(2, line.encode())
+    except (OSError, RuntimeError):  # closed, or interrupted while it was written to
+        pass
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -12,12 +59,12 @@ def main(words: Sequence[str] | None = None) -> int:
     Args:
         words: name and arguments of the command; None for those in `sys.argv`.
     """
+    signals = _EndAtOnce()
     try:
         from dml.cli.program import main as run_program  # imported late: it takes a while
 
-        return run_program(words)
+        signals.status = run_program(words)
+        return signals.status
     except KeyboardInterrupt:  # later ones are reported by the program itself
-        from dml.core.exit_status import ExitStatus
-
         print("interrupted", file=sys.stderr)
-        return ExitStatus.INTERRUPTED
+        return INTERRUPTED

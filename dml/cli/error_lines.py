@@ -10,14 +10,21 @@ import traceback
 from collections.abc import Callable
 from typing import ParamSpec
 
-from dml.core.errors import ConfigError, RunStopped, UserError, first_line, is_out_of_memory
+from dml.core.errors import (
+    ConfigError,
+    RunStopped,
+    UserError,
+    find_interruption,
+    first_line,
+    is_out_of_memory,
+)
 from dml.core.exit_status import ExitStatus
 from dml.core.launcher import read_launch
 from dml.core.plain_records import plain_records
 from dml.core.plain_text import print_plain, show_text
 from dml.core.secrets import mask_text
 from dml.core.stream_encoding import accept_all_characters
-from dml.core.tolerant_output import discard
+from dml.core.tolerant_output import closable_output, discard
 
 P = ParamSpec("P")
 
@@ -25,40 +32,49 @@ P = ParamSpec("P")
 def report_errors(main: Callable[P, int]) -> Callable[P, int]:
     """Decorates the main function of a command: errors are printed and give an exit status.
 
-    Errors are printed by `print_error`, warnings by `plain_records`. A closed pipe (`| head`) is
-    not an error.
+    Errors are printed by `print_error`, warnings by `plain_records`. An output that is closed
+    (`| head`, a terminal that is gone) is not an error: the command ends in silence.
     """
 
     @functools.wraps(main)
     def run(*args: P.args, **kwargs: P.kwargs) -> int:
         _replace_closed_streams()
         accept_all_characters()
-        try:
+        with closable_output():
             try:
-                with plain_records():
-                    return main(*args, **kwargs)
-            finally:
-                if not isinstance(sys.exception(), Exception):
-                    sys.stdout.flush()  # so that a full disk or a closed pipe is reported here
-        except RunStopped as stop:
-            if _rank() == 0:
-                saved = "saved, the same command continues" if stop.saved else "nothing to save yet"
-                print_plain(f"{stop}; {saved}", file=sys.stderr)
-            return stop.status
-        except KeyboardInterrupt:
-            print(
-                "interrupted; the same command continues from the last checkpoint if there is one",
-                file=sys.stderr,
-            )
-            return ExitStatus.INTERRUPTED
-        except BrokenPipeError:
-            discard(sys.stdout)
-            return ExitStatus.FINISHED
-        except Exception as error:
-            _report(error)
-            return status_of(error)
+                try:
+                    with plain_records():
+                        return main(*args, **kwargs)
+                finally:
+                    if not isinstance(sys.exception(), Exception):
+                        sys.stdout.flush()  # so that a full disk is reported here
+            except BrokenPipeError:  # of bytes, which are written past `closable_output`
+                discard(sys.stdout)
+                return ExitStatus.FINISHED
+            except (KeyboardInterrupt, RunStopped) as stop:
+                return _report_stop(stop)
+            except Exception as error:
+                interruption = find_interruption(error)
+                if interruption is not None:
+                    return _report_stop(interruption)
+                _report(error)
+                return status_of(error)
 
     return run
+
+
+def _report_stop(stop: BaseException) -> int:
+    """Prints that the command was asked to stop, and returns its exit status."""
+    if not isinstance(stop, RunStopped):  # by Ctrl-C, where nothing was saved
+        print(
+            "interrupted; the same command continues from the last checkpoint if there is one",
+            file=sys.stderr,
+        )
+        return ExitStatus.INTERRUPTED
+    if _rank() == 0:
+        saved = "saved, the same command continues" if stop.saved else "nothing to save yet"
+        print_plain(f"{stop}; {saved}", file=sys.stderr)
+    return stop.status
 
 
 def _report(error: Exception) -> None:

@@ -9,7 +9,7 @@ from dml.cli.parser import Parser, hydra_parser
 from dml.cli.shared_options import check_embeddings
 from dml.cli.train_command import check_outputs, keep_memory
 from dml.core.installation import shell_command
-from dml.core.tolerant_output import tolerant_output
+from dml.core.signals import raise_on_signals
 
 DESCRIPTION = """\
 Scores retrieval on unseen classes with a trained run or a pretrained network.
@@ -47,7 +47,7 @@ def evaluate(cfg: Any) -> tuple[None, None]:
     keep_memory(config)
     overrides = HydraConfig.get().overrides.task
     names = {word.partition("=")[0].lstrip("+~") for word in overrides}
-    with tolerant_output():
+    with raise_on_signals():
         evaluate(config, names)
     return None, None
 

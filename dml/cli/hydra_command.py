@@ -24,13 +24,14 @@ from dml.config.command_line import (
     split_flags,
 )
 from dml.config.presets import TRUST, apply_params, extract_params, split_trust
-from dml.core.errors import ConfigError, first_line, refuse_exits
+from dml.core.errors import ConfigError, find_interruption, first_line, refuse_exits
 from dml.core.exit_status import ExitStatus
 from dml.core.installation import CONFIGS
 from dml.core.launcher import export_submitit_ranks, read_sweep_size
 from dml.core.locks import Busy, is_locked
 from dml.core.plain_text import print_plain
 from dml.core.secrets import mask_text, mask_words
+from dml.core.tolerant_output import tolerant_output
 
 TEST_SCORES = (
     "the sweeper maximizes scores of the test classes; protocol=mlrc, mlrc_ccp, mlrc_features and "
@@ -84,10 +85,11 @@ def run_command(
     composed, params = _check_words(others, config_name, trust)
     jobs = _Jobs(job, params, trust)
     _compose(composed, config_name, jobs)
-    jobs.run_waiting()
-    if conclude is not None:
-        conclude([value for value in jobs.values if value is not None])
-    jobs.print_failures()
+    with tolerant_output():
+        jobs.run_waiting()
+        if conclude is not None:
+            conclude([value for value in jobs.values if value is not None])
+        jobs.print_failures()
     return jobs.exit_status()
 
 
@@ -218,7 +220,8 @@ class _Jobs:
         """
         overrides = typed_overrides()
         self.overrides.append(overrides)
-        return self._run(cfg, overrides)
+        with tolerant_output():
+            return self._run(cfg, overrides)
 
     def run_waiting(self) -> None:
         """Runs the jobs that waited, each once no other process trains it.
@@ -245,6 +248,9 @@ class _Jobs:
                 score, value = self.job(cfg)
             self.values.append(value)
         except Exception as error:
+            interruption = find_interruption(error)
+            if interruption is not None:
+                raise interruption from None
             in_sweep = read_sweep_size() > 1 or len(self.overrides) > 1  # the first ends with it
             if isinstance(error, Busy) and in_sweep and not _is_maximized():
                 return self._wait_for(error, composed, overrides)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -19,6 +20,7 @@ from dml.core.errors import ConfigError, UserError, nearest
 from dml.core.exit_status import ExitStatus
 from dml.core.installation import git_revision, shell_command
 from dml.core.launcher import is_torchrun, read_launch
+from dml.core.signals import raise_on_signals
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ COMMANDS = {
     "plan": Command("estimates the cost of an experiment", "mft_table1"),
 }
 DISTRIBUTED = "train"  # the command that several processes work on together
+COMPOSED = ("train", "evaluate")  # by Hydra
 PACKAGES = ("torch", "hydra")  # without these, the environment is not active
 VERSION = "--version"
 OPTIONS = ["--help", "-h", VERSION]
@@ -85,7 +88,10 @@ def _run(words: list[str]) -> int:
             return ExitStatus.FINISHED  # the first process does it, once
         if launch.size > 1:
             print(f"note: dml {name} works in one of the {launch.size} processes of torchrun")
-    status: int = load_command(name).main(more)
+    command = load_command(name)
+    # Commands with configs handle signals once they are composed; nothing is begun before.
+    with nullcontext() if name in COMPOSED else raise_on_signals():
+        status: int = command.main(more)
     return status
 
 

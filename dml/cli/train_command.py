@@ -10,7 +10,6 @@ from dml.cli.parser import Parser, hydra_parser
 from dml.core.errors import ConfigError
 from dml.core.installation import shell_command
 from dml.core.launcher import read_launch, read_sweep_size, sweep_name
-from dml.core.tolerant_output import tolerant_output
 
 DESCRIPTION = """\
 Trains an embedding network, scores retrieval on unseen classes, and writes one run folder.
@@ -61,8 +60,7 @@ def train(cfg: Any) -> tuple[float | None, tuple[Path, Path]]:
     for note in notes:
         print_line(f"note: {note}")
     keep_memory(config)
-    with tolerant_output():
-        summary = run(config, overrides, sweep_position(), dataset=dataset)
+    summary = run(config, overrides, sweep_position(), dataset=dataset)
     score = selection_score(summary)
     return score, (Path(config.outputs), folder.path)
 
@@ -114,8 +112,7 @@ def resume(folder: str, words: list[str], trust: bool = False) -> None:
     load_options(folder, trust, trains=True, words=words)
     from dml.runs.experiment import resume
 
-    with tolerant_output():
-        resume(folder, words, trust)
+    resume(folder, words, trust)
 
 
 def show_sweep(runs: list[tuple[Path, Path]]) -> None:
@@ -134,9 +131,8 @@ def show_sweep(runs: list[tuple[Path, Path]]) -> None:
     console = PlainConsole()
     outputs = runs[0][0]
     folders = [folder for _, folder in runs]
-    with tolerant_output():  # failures are printed and counted afterwards
-        for text in summarize_sweep(folders, outputs, console.width):
-            console.print(text, soft_wrap=True)
+    for text in summarize_sweep(folders, outputs, console.width):
+        console.print(text, soft_wrap=True)
 
 
 def parser() -> Parser:

@@ -93,6 +93,19 @@ def refuse_exits() -> Iterator[None]:
         raise UserError(f"{shown}: it would end the program; raise an Exception instead") from error
 
 
+def find_interruption(error: BaseException) -> BaseException | None:
+    """Returns the request to stop during whose handling an exception was raised; None if none was.
+
+    A library that Ctrl-C interrupts between two of its lines may raise an error of any class.
+    """
+    earlier = error.__context__
+    while earlier is not None:
+        if isinstance(earlier, KeyboardInterrupt | RunStopped):
+            return earlier
+        earlier = earlier.__context__
+    return None
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Returns whether an error reports a lack of memory, on the CPU or on a GPU.
 

@@ -14,22 +14,43 @@ from dml.core.errors import RunStopped
 from dml.core.exit_status import ExitStatus
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# A signal that comes again within this time is the same request: keys bounce, and programs such as
+# `timeout` send a signal to a process and to its group.
+REPEAT_SECONDS = 1.0
 # Signals that a training run has recorded and will handle after its step.
 recorded_signals: list[int] = []
+_received: dict[int, float] = {}  # signal → `time.monotonic()`, while a context is open
+_open_contexts = 0
 
 
 @contextmanager
 def _handle(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
     """Handles the signals while the context is open; only the main thread can."""
-    main = threading.current_thread() is threading.main_thread()
+    global _open_contexts
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def handle_once(number: int, frame: FrameType | None) -> None:
+        now, before = time.monotonic(), _received.get(number)
+        if before is None or now >= before + REPEAT_SECONDS:
+            _received[number] = now
+            handler(number, frame)
+
     nohup = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
-    handled = [number for number in SIGNALS if main and not (nohup and number == signal.SIGHUP)]
-    previous = {number: signal.signal(number, handler) for number in handled}
+    handled = [number for number in SIGNALS if not (nohup and number == signal.SIGHUP)]
+    previous = {number: signal.signal(number, handle_once) for number in handled}
+    if not _open_contexts:
+        recorded_signals.clear()
+    _open_contexts += 1
     try:
         yield
     finally:
         for number, former in previous.items():
             signal.signal(number, former)
+        _open_contexts -= 1
+        if not _open_contexts:
+            _received.clear()
 
 
 @contextmanager
@@ -45,7 +66,7 @@ def raise_on_signals(saved: bool = False) -> Iterator[None]:
     Raises:
         KeyboardInterrupt: at Ctrl-C, if nothing is saved.
         RunStopped: at SIGTERM and SIGHUP, or at any signal if the state is saved; also for a signal
-            that was recorded before.
+            that was recorded before, or by work inside that had no further step.
     """
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -53,16 +74,27 @@ def raise_on_signals(saved: bool = False) -> Iterator[None]:
             raise KeyboardInterrupt
         raise RunStopped(f"stopped by {signal.Signals(number).name}", 128 + number, saved=saved)
 
+    def stop_if_recorded() -> None:
+        if recorded_signals:
+            last = recorded_signals[-1]
+            recorded_signals.clear()
+            stop(last, None)
+
     with _handle(stop):
-        for recorded in recorded_signals:
-            stop(recorded, None)
-        yield
+        stop_if_recorded()
+        try:
+            yield
+        except Exception:
+            stop_if_recorded()  # nothing else begins, though this work has failed
+            raise
+        stop_if_recorded()
 
 
 class StopRequest:
     """Collects signals and the time limit; called after every step.
 
-    A second Ctrl-C interrupts at once.
+    A second Ctrl-C interrupts at once, if it comes a second after the first. What comes after the
+    last step stops the work around (`raise_on_signals`).
 
     Args:
         max_minutes: time limit, counted from the construction of this object; None: no limit.
@@ -78,7 +110,6 @@ class StopRequest:
 
     def __exit__(self, *error: Any) -> None:
         self._handling.__exit__(*error)
-        recorded_signals.clear()
 
     def __call__(self) -> RunStopped | None:
         """Returns the exception to raise once the state is saved, or None to continue."""

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, default_collate
 
 from dml.core.errors import UserError
+from dml.core.signals import SIGNALS
 from dml.data.image_dataset import ImageDataset, ImageSource
 from dml.data.image_index import ImageIndex, Subset
 from dml.data.readers.features import FeatureDataset
@@ -109,8 +110,8 @@ def iterate(loader: DataLoader[Any]) -> Iterator[Any]:
 
 
 def prepare_process(worker: int) -> None:
-    """Ignores Ctrl-C and SIGTERM in a worker: the training process finishes its step first."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+    """Ignores requests to stop in a worker: the training process finishes its step first."""
+    for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
 

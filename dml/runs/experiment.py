@@ -30,6 +30,7 @@ from dml.core.progress import open_display, show_task
 from dml.core.run_log import log_start, run_logger, write_log
 from dml.core.secrets import MASK
 from dml.core.signals import StopRequest, raise_on_signals
+from dml.core.tolerant_output import lost_output, tolerant_output
 from dml.data.image_index import ImageIndex
 from dml.data.protocol import Job, trained_classes
 from dml.runs.console import console, print_line, print_results
@@ -147,7 +148,7 @@ def run(
         RunStopped: the run was asked to stop; its state is saved.
     """
     folder = folder or RunFolder.of(config)
-    with distributed_session(config.device) as world:
+    with tolerant_output(), raise_on_signals(), distributed_session(config.device) as world:
         console.quiet = not world.is_main
         with open_display(console), show_task(position):
             context = RunContext(config, world, dataset=dataset)
@@ -330,6 +331,8 @@ class Experiment:
 
         self.world.broadcast_from_main(write_config)
         log_start()
+        if lost_output():
+            run_logger.info(lost_output())
         if config.speed == "fast" and context.device.type == "cuda":
             print_line(f"speed: fast (precision={config.precision}, channels_last=true)")
         print_line(describe_batches(context))

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import IO, cast
 
 import torch
 
@@ -21,6 +22,7 @@ from dml.core.errors import RunStopped, UserError
 from dml.core.exit_status import ExitStatus
 from dml.core.run_log import write_log
 from dml.core.signals import StopRequest
+from dml.core.tolerant_output import TolerantStream
 from dml.runs.console import console, print_line
 from dml.training.device import resolve_device
 
@@ -78,7 +80,8 @@ def _run(work: Work, config: Config, folder: Path, output: Connection, threads: 
     parent = multiprocessing.parent_process()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which sends SIGTERM
     torch.set_num_threads(threads)
-    console.file = os.fdopen(output.fileno(), "w", buffering=1, closefd=False)
+    lines = os.fdopen(output.fileno(), "w", buffering=1, closefd=False)
+    console.file = cast(IO[str], TolerantStream(lines))  # the parent may end before it reads them
     requested = StopRequest()
 
     def stop() -> RunStopped | None:

@@ -34,8 +34,9 @@ def test_a_closed_pipe_and_a_full_disk_end_in_at_most_one_line(tmp_path, command
 
 @pytest.mark.promise(
     "guides/resume.md",
-    "the output breaks (`| head`, a full disk behind `>`): a training goes on, and its scores are "
-    "in its folder",
+    "the output breaks (`| head`, a `tee` that dies, a full disk behind `>`, a terminal that is "
+    "gone without SIGHUP): a training goes on, its lines and one about the output are in "
+    "`train.log`, and its scores are in its folder",
 )
 @pytest.mark.parametrize("redirection", ["| head -c 1", "> /dev/full", "> /dev/full 2>&1"])
 def test_a_training_goes_on_without_its_output(tmp_path, redirection):

@@ -133,7 +133,7 @@ class TestStopped:
     @pytest.mark.promise(
         "guides/resume.md",
         "Ctrl-C, SIGTERM or a closed terminal: the run saves after its step and stops, with the "
-        "exit status of the table",
+        "exit status of the table; a sweep begins no further run",
     )
     def test_by_a_signal(self, prepared, undisturbed, monkeypatch, number, status):
         forward, calls = Plain.forward, 0
