@@ -28,10 +28,11 @@ from dml.core.errors import ConfigError, find_interruption, first_line, refuse_e
 from dml.core.exit_status import ExitStatus
 from dml.core.installation import CONFIGS
 from dml.core.launcher import export_submitit_ranks, read_sweep_size
-from dml.core.locks import Busy, is_locked
+from dml.core.locks import Busy, HolderWait, is_locked
 from dml.core.plain_text import print_plain
 from dml.core.secrets import mask_text, mask_words
 from dml.core.tolerant_output import tolerant_output
+from dml.core.waits import NoAnswerError
 
 TEST_SCORES = (
     "the sweeper maximizes scores of the test classes; protocol=mlrc, mlrc_ccp, mlrc_features and "
@@ -181,9 +182,15 @@ class _Waiting:
     lock: Path
 
     def wait(self) -> None:
-        """Waits until no process holds the lock."""
+        """Waits until no process holds the lock.
+
+        Raises:
+            NoAnswerError: the process that holds it is silent for too long.
+        """
+        keeper = HolderWait()
         time.sleep(POLL_SECONDS)  # also where another machine's lock cannot be seen
         while is_locked(self.lock):
+            keeper.check([self.lock])
             time.sleep(POLL_SECONDS)
 
 
@@ -234,8 +241,13 @@ class _Jobs:
             print_plain(f"waiting for runs of other processes: {len(self.waiting)}", flush=True)
         while self.waiting:
             job = self.waiting.pop(0)
-            job.wait()
             HydraConfig.instance().cfg = job.hydra
+            try:
+                job.wait()
+            except NoAnswerError as error:
+                print_error(error)
+                self._keep_failure(error, typed_overrides())
+                continue
             self._run(job.cfg, typed_overrides())
 
     def _run(self, cfg: Any, overrides: list[str]) -> Any:

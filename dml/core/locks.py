@@ -1,15 +1,20 @@
 """Locks between processes, released by the operating system even if the holder is killed.
 
-While a lock is held, its file names the holder.
+While a lock is held, its file names the holder, which touches it every few seconds: a holder that
+was stopped, or whose machine hangs, is told from one that works.
 """
 
 from __future__ import annotations
 
 import fcntl
 import logging
+import multiprocessing
 import os
+import re
 import socket
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -18,19 +23,21 @@ from filelock import FileLock, Timeout
 
 from dml.core.errors import UserError
 from dml.core.regular_files import check_regular, read_regular
+from dml.core.waits import NoAnswerError, SignsOfLife, Wait, print_note
 
 log = logging.getLogger(__name__)
+
+BEAT_SECONDS = 5.0  # between two touches of the files of held locks
+POLL_SECONDS = 1.0  # between two attempts to get a lock
 _held: dict[Path, int] = {}  # locks of this process, and the inodes of their files
+_beats: list[threading.Thread] = []  # the thread that touches them; a forked child has its own
 
 
 class Busy(UserError):
     """Another process, `holder`, holds the lock `path`."""
 
     def __init__(self, path: Path) -> None:
-        holder = ""
-        with suppress(OSError):
-            holder = read_regular(path).decode("utf-8", "replace")[:200].strip()
-        self.path, self.holder = path, holder or "another process"
+        self.path, self.holder = path, read_holder(path)
         super().__init__(
             f"outputs: {path.parent} is being written by {self.holder}; wait for it, or stop it"
         )
@@ -49,6 +56,8 @@ def wait_for_lock(path: Path, purpose: str = "") -> Iterator[None]:
 
     Raises:
         OSError: the file cannot be written, or the file system has no locks.
+        RunStopped: this process is asked to stop while it waits.
+        NoAnswerError: the holder has not answered for too long.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = _exclusive(path)
@@ -57,9 +66,75 @@ def wait_for_lock(path: Path, purpose: str = "") -> Iterator[None]:
     except Timeout:
         if purpose:
             log.warning("waiting for another process that is %s", purpose)
-        lock.acquire()
+        _acquire_in_time(lock, path)
     with _named(lock, path):
         yield
+
+
+def _acquire_in_time(lock: FileLock, path: Path) -> None:
+    """Acquires a lock once its holder releases it; see `wait_for_lock` for the errors."""
+    silence = HolderWait()
+    while True:
+        try:
+            lock.acquire(timeout=POLL_SECONDS)
+            return
+        except Timeout:
+            silence.check([path])
+
+
+class HolderWait:
+    """A wait for the holders of locks; `check` is called about every second.
+
+    Args:
+        remedy: what helps, after the name of the holder; in addition to its end.
+    """
+
+    def __init__(self, remedy: str = "") -> None:
+        self._signs, self._wait = SignsOfLife(), Wait(self._describe)
+        self._remedy, self._silent = remedy, Path()
+
+    def check(self, paths: Iterable[Path]) -> None:
+        """Prints a note if the holder of one of the locks is silent; see `Wait.check`.
+
+        A child process of this one that is silent for too long is killed, so that its locks are
+        free.
+
+        Raises:
+            RunStopped: this process is asked to stop.
+            NoAnswerError: a holder is silent for too long.
+        """
+        self._silent, seconds = self._signs.longest_silent(paths)
+        try:
+            self._wait.check(seconds)
+        except NoAnswerError:
+            if not kill_child(self._silent):
+                raise
+
+    def _describe(self) -> tuple[str, str]:
+        holder = read_holder(self._silent)
+        remedy = f"end it, or continue it if it was stopped (kill -CONT){self._remedy}"
+        return f"{holder} holds {self._silent} and has not answered", remedy
+
+
+def read_holder(path: Path) -> str:
+    """Returns `process 123 on <machine>` for the holder of a lock, or `another process`."""
+    holder = ""
+    with suppress(OSError):
+        holder = read_regular(path).decode("utf-8", "replace")[:200].strip()
+    return holder or "another process"
+
+
+def kill_child(path: Path) -> bool:
+    """Kills the holder of a lock if it is a child of this process; returns whether it did."""
+    holder = re.fullmatch(r"process (\d+) on (.*)", read_holder(path))
+    if holder is None or holder[2] != socket.gethostname():
+        return False
+    for process in multiprocessing.active_children():
+        if process.pid == int(holder[1]):
+            process.kill()
+            print_note(f"{holder[0]} did not answer and was ended")
+            return True
+    return False
 
 
 @contextmanager
@@ -150,12 +225,34 @@ def _named(lock: FileLock, path: Path) -> Iterator[None]:
     try:
         path.write_text(f"process {os.getpid()} on {socket.gethostname()}\n", encoding="utf-8")
         _held[path.absolute()] = path.stat().st_ino
+        _start_beats()
         yield
     finally:
         _held.pop(path.absolute(), None)
         with suppress(OSError):  # the folder may be gone
             path.write_text("", encoding="utf-8")
         lock.release()
+
+
+os.register_at_fork(after_in_child=_held.clear)  # the parent holds them
+
+
+def _start_beats() -> None:
+    """Starts the thread that touches the held locks, unless it runs."""
+    if _beats and _beats[0].is_alive():
+        return
+    _beats[:] = [threading.Thread(target=_beat, name="locks", daemon=True)]
+    _beats[0].start()
+
+
+def _beat() -> None:
+    """Touches the files of the held locks, which are seldom none, until the process ends."""
+    while True:
+        time.sleep(BEAT_SECONDS)
+        for path, inode in [*_held.items()]:
+            with suppress(OSError):
+                if path.stat().st_ino == inode:
+                    os.utime(path)
 
 
 def _exclusive(path: Path) -> FileLock:

@@ -90,6 +90,17 @@ def raise_on_signals(saved: bool = False) -> Iterator[None]:
         stop_if_recorded()
 
 
+def pending_stop() -> RunStopped | None:
+    """Returns the exception for a signal that is recorded, to raise in the middle of a step.
+
+    None for a time limit, which may be too short for an evaluation: no run would come to a step.
+    """
+    if not recorded_signals:
+        return None
+    number = signal.Signals(recorded_signals[-1])
+    return RunStopped(f"stopped by {number.name}", 128 + number)
+
+
 class StopRequest:
     """Collects signals and the time limit; called after every step.
 
@@ -113,9 +124,9 @@ class StopRequest:
 
     def __call__(self) -> RunStopped | None:
         """Returns the exception to raise once the state is saved, or None to continue."""
-        if recorded_signals:
-            number = signal.Signals(recorded_signals[-1])
-            return RunStopped(f"stopped by {number.name}", 128 + number)
+        request = pending_stop()
+        if request is not None:
+            return request
         if self._deadline is not None and time.monotonic() > self._deadline:
             return RunStopped("stopped at the time limit (max_minutes)", ExitStatus.TIME_LIMIT)
         return None

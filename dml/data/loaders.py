@@ -7,17 +7,25 @@ import math
 import multiprocessing
 import os
 import signal
-from collections.abc import Iterator
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, default_collate
 
-from dml.core.errors import UserError
+from dml.core.errors import RunStopped, UserError
 from dml.core.signals import SIGNALS
+from dml.core.waits import NoAnswerError, Wait, print_note
 from dml.data.image_dataset import ImageDataset, ImageSource
 from dml.data.image_index import ImageIndex, Subset
 from dml.data.readers.features import FeatureDataset
@@ -26,6 +34,10 @@ from dml.data.samplers import BatchSchedule, augmentation_seeds, class_pool
 MOST_WORKERS = 8  # of `auto`: more need memory and files, and often wait for the same disk
 # Beginnings of torch's errors after the death of a loading process, which have no specific class.
 DEAD_WORKER = ("DataLoader worker", "Pin memory thread")
+TIMED_OUT = "DataLoader timed out"  # beginning of torch's error, which has no specific class either
+POLL_SECONDS = 1  # between two looks at what a missing batch may wait for
+KEPT_SECONDS = 5  # the same; for workers that are kept to begin another evaluation
+_processes: WeakKeyDictionary[DataLoader[Any], list[BaseProcess]] = WeakKeyDictionary()
 
 
 def resolve_workers(
@@ -91,22 +103,157 @@ class ScheduledSampler:
             yield pairs[first : first + share]
 
 
-def iterate(loader: DataLoader[Any]) -> Iterator[Any]:
+def iterate(loader: DataLoader[Any], is_shared: bool = False) -> Iterator[Any]:
     """Yields the batches of a loader.
 
+    Args:
+        loader: with a `timeout` if it has workers.
+        is_shared: whether other processes train the same model, which must stop at the same step.
+
     Raises:
-        RuntimeError: a worker died; the message begins with an entry of `DEAD_WORKER`.
+        RuntimeError: a worker died; the message begins with an entry of `DEAD_WORKER`. Or workers
+            that were kept do not begin anew; it begins with `TIMED_OUT`.
+        RunStopped: this process is asked to stop while it waits for a batch.
+        NoAnswerError: the workers are silent for too long.
     """
+    with _Watch(loader, is_shared) as watch:
+        try:
+            batches = watch.call(_start, loader)
+            while True:
+                yield watch.call(_next_batch, batches)
+        except StopIteration:
+            return
+        except (ConnectionError, EOFError) as error:
+            raise RuntimeError(f"{DEAD_WORKER[0]} exited before it sent its batch") from error
+        except BaseException as error:
+            is_continued = isinstance(error, GeneratorExit) and loader.persistent_workers
+            if not is_continued:  # torch would wait for each one, and for long if one is stopped
+                end_processes(loader)
+            raise
+
+
+class _Watch:
+    """Watches a thread that waits for the workers of a loader, from another thread.
+
+    The `timeout` of a loader is not enough: a batch is a message that names a file, for which the
+    receiver then asks its worker, and waits for the answer of a stopped one forever. The end of the
+    worker ends that wait.
+
+    Args:
+        loader: with workers, else this does nothing.
+        is_shared: see `iterate`.
+    """
+
+    def __init__(self, loader: DataLoader[Any], is_shared: bool) -> None:
+        self._loader, self._is_shared = loader, is_shared
+        self._since: float | None = None  # when the present wait began
+        self._reason: BaseException | None = None  # why it must end
+        self._is_over = threading.Event()
+
+    def __enter__(self) -> _Watch:
+        if self._loader.num_workers:
+            threading.Thread(target=self._run, name="loader", daemon=True).start()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._is_over.set()
+
+    def call(self, wait: Callable[[Any], Any], argument: Any) -> Any:
+        """Returns `wait(argument)`, or raises why the wait must end; torch's timeouts continue."""
+        self._since = time.monotonic()
+        try:
+            while True:
+                try:
+                    return wait(argument)
+                except _TimedOut:
+                    if self._reason is not None:
+                        raise self._reason from None
+        except Exception:
+            if self._reason is not None:
+                raise self._reason from None
+            raise
+        finally:
+            self._since = None
+
+    def _run(self) -> None:
+        """Ends the workers once the wait must end."""
+        wait = Wait(partial(_describe_silence, self._loader), stops=not self._is_shared)
+        while not self._is_over.wait(POLL_SECONDS):
+            since = self._since
+            if since is None:
+                continue
+            try:
+                wait.check(time.monotonic() - since)
+            except (RunStopped, NoAnswerError) as reason:
+                self._reason = reason
+                end_processes(self._loader)
+                return
+
+
+class _TimedOut(Exception):
+    """The `timeout` of a loader is over, which can be asked again."""
+
+
+def _next_batch(batches: Iterator[Any]) -> Any:
+    """Returns the next batch.
+
+    Raises:
+        _TimedOut: there is none yet.
+    """
+    try:
+        return next(batches)
+    except RuntimeError as error:
+        if str(error).startswith(TIMED_OUT):
+            raise _TimedOut from error
+        raise
+
+
+def _start(loader: DataLoader[Any]) -> Iterator[Any]:
+    """Returns the iterator of a loader, and remembers its processes."""
+    others = {*multiprocessing.active_children()} if loader.num_workers else set()
     handler = signal.getsignal(signal.SIGCHLD)
     batches = iter(loader)
     if signal.getsignal(signal.SIGCHLD) != handler:
         # Torch's handler would raise between any two instructions, where the error may leave a lock
         # acquired or prevent a checkpoint. Without it, waiting for a batch ends within 5 seconds.
         signal.signal(signal.SIGCHLD, handler)
+    if loader.num_workers:
+        started = [process for process in multiprocessing.active_children() if process.daemon]
+        if started := [process for process in started if process not in others]:
+            _processes[loader] = started  # else they are kept from the iteration before
+    return batches
+
+
+def _describe_silence(loader: DataLoader[Any]) -> tuple[str, str]:
+    """Returns which workers a batch may wait for, and the remedy."""
+    processes = [process for process in _processes.get(loader, []) if process.is_alive()]
+    stopped = [process for process in processes if _is_stopped(process)]
+    numbers = ", ".join(str(process.pid) for process in stopped or processes)
+    who = f"loading process {numbers} on {socket.gethostname()}"
+    if stopped:
+        remedy = f"it is stopped: kill -CONT {stopped[0].pid} continues it"
+    else:
+        remedy = "the disk of the images may hang"
+    return (
+        f"data.workers: no batch from {who}",
+        f"{remedy}; data.workers=0 loads without other processes",
+    )
+
+
+def _is_stopped(process: BaseProcess) -> bool:
+    """Returns whether a process is stopped (SIGSTOP), where the system tells it."""
     try:
-        yield from batches
-    except (ConnectionError, EOFError) as error:
-        raise RuntimeError(f"{DEAD_WORKER[0]} exited before it sent its batch") from error
+        status = Path(f"/proc/{process.pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    return status.rpartition(")")[2].split()[:1] == ["T"]
+
+
+def end_processes(*loaders: DataLoader[Any]) -> None:
+    """Kills the workers of loaders, by default of all: they have no state, and may hang."""
+    for loader in loaders or [*_processes]:
+        for process in _processes.pop(loader, []):
+            process.kill()
 
 
 def prepare_process(worker: int) -> None:
@@ -127,15 +274,21 @@ class Batches:
     """Iterates `(images, labels)`: float images B×3×H×W and labels B on the device.
 
     Args:
-        loader: yields uint8 images and labels.
+        create_loader: its result yields uint8 images and labels.
         to_input: converts uint8 batches to floats, on the device.
         device: device of the result.
+        is_shared: whether other processes train the same model.
     """
 
     def __init__(
-        self, loader: DataLoader[tuple[Tensor, int]], to_input: nn.Module, device: torch.device
+        self,
+        create_loader: Callable[[], DataLoader[tuple[Tensor, int]]],
+        to_input: nn.Module,
+        device: torch.device,
+        is_shared: bool = False,
     ) -> None:
-        self.loader = loader
+        self._create_loader, self.loader = create_loader, create_loader()
+        self.is_shared = is_shared
         self.to_input = to_input.to(device)
         self.device = device
 
@@ -144,7 +297,7 @@ class Batches:
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         try:
-            for images, labels in iterate(self.loader):
+            for images, labels in self._load():
                 yield (
                     self.to_input(images.to(self.device, non_blocking=True)),
                     labels.to(self.device, non_blocking=True),
@@ -153,6 +306,19 @@ class Batches:
             # A worker's exception arrives with its traceback in the message; the last line is ours.
             line = str(error).strip().splitlines()[-1]
             raise UserError(line.partition("UserError: ")[2] or line) from None
+
+    def _load(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yields the batches of the loader; replaces kept workers that do not begin anew."""
+        try:
+            yield from iterate(self.loader, self.is_shared)
+        except RuntimeError as error:
+            if not str(error).startswith(TIMED_OUT):
+                raise
+            subject, remedy = _describe_silence(self.loader)
+            print_note(f"{subject} for {KEPT_SECONDS} s; others were started; {remedy}")
+            end_processes(self.loader)
+            self.loader = self._create_loader()
+            yield from iterate(self.loader, self.is_shared)
 
 
 @dataclass(frozen=True)
@@ -182,12 +348,16 @@ class LoaderOptions:
         With `keep_workers`, the workers are kept for the next iteration.
         """
         features = subset.index.features is not None
-        loader = DataLoader(
+        keep_workers = keep_workers and self.workers > 0
+        timeout = KEPT_SECONDS if keep_workers else POLL_SECONDS
+        create_loader = partial(
+            DataLoader,
             FeatureDataset(subset) if features else ImageDataset(subset, transform, self.source),
             num_workers=self.workers,
-            persistent_workers=keep_workers and self.workers > 0,
+            persistent_workers=keep_workers,
             pin_memory=self.device.type == "cuda",
             collate_fn=collate,
+            timeout=timeout if self.workers else 0,
             worker_init_fn=prepare_process,
             # The generator keeps DataLoader from drawing its workers' base seed from the global
             # RNG: that would make the run depend on the number of workers and on where it was
@@ -195,7 +365,7 @@ class LoaderOptions:
             generator=torch.Generator().manual_seed(0),
             **sampling,
         )
-        return Batches(loader, self.to_input, self.device)
+        return Batches(create_loader, self.to_input, self.device, self.world_size > 1)
 
 
 def train_batches(

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from dml.core.progress import show_progress, show_task
+from dml.core.signals import pending_stop
 from dml.data.loaders import Batches, LoaderOptions, eval_batches
 from dml.data.protocol import Split
 from dml.retrieval.embeddings import SplitEmbeddings
@@ -61,10 +62,19 @@ class Evaluator:
         embedder.eval()
         parts: list[Tensor] = []
         for subset, batches in zip(self.split.subsets, self._batches, strict=True):
-            shown = show_progress(batches, "embedding batch", len(batches))
-            local = torch.cat([embedder(images) for images, _ in shown])
+            local = self._embed_part(embedder, batches)
             parts.append(self.world.gather(local, len(subset)))
             labels = subset.index.labels[subset.rows]  # of the dataset: both subsets share them
             parts.append(torch.from_numpy(labels).to(self.options.device))
         embedder.train(was_training)
         return SplitEmbeddings(*parts)
+
+    def _embed_part(self, embedder: nn.Module, batches: Batches) -> Tensor:
+        """Returns the embeddings of this process's part of a subset."""
+        rows = []
+        for images, _ in show_progress(batches, "embedding batch", len(batches)):
+            rows.append(embedder(images))
+            request = pending_stop() if self.world.size == 1 else None
+            if request is not None:  # else the others wait for this part
+                raise request
+        return torch.cat(rows)

@@ -22,9 +22,10 @@ from dml.config.own_code import record_own_code
 from dml.config.presets import apply_params, split_params, split_trust
 from dml.config.schema import Config
 from dml.core.atomic_io import write_json
+from dml.core.deadline import end_in_time
 from dml.core.errors import ConfigError, UserError
 from dml.core.installation import shell_command
-from dml.core.locks import Busy
+from dml.core.locks import Busy, HolderWait
 from dml.core.names import named_folder
 from dml.core.progress import open_display, show_task
 from dml.core.run_log import log_start, run_logger, write_log
@@ -148,7 +149,12 @@ def run(
         RunStopped: the run was asked to stop; its state is saved.
     """
     folder = folder or RunFolder.of(config)
-    with tolerant_output(), raise_on_signals(), distributed_session(config.device) as world:
+    with (
+        tolerant_output(),
+        raise_on_signals(),
+        end_in_time(),
+        distributed_session(config.device) as world,
+    ):
         console.quiet = not world.is_main
         with open_display(console), show_task(position):
             context = RunContext(config, world, dataset=dataset)
@@ -303,6 +309,7 @@ class Experiment:
             stack.enter_context(write_log(self.folder.path, "run"))
 
         has_waited = False
+        keeper = HolderWait()
         while (summary := self.read_summary()) is None:
             try:
                 self.world.run_on_main(enter)
@@ -315,7 +322,7 @@ class Experiment:
             has_waited = True
             self.context.prepared = None
             list(train_jobs(self.context, self.folder, stop))
-            wait(stop)
+            wait(stop, keeper, [self.folder.lock])
         return summary
 
     def begin(self) -> None:

@@ -14,6 +14,7 @@ from dml.core.errors import RunStopped
 from dml.core.option_values import selection_section
 from dml.core.progress import format_epoch, show_task
 from dml.core.signals import raise_on_signals
+from dml.data.loaders import end_processes
 from dml.data.protocol import FOLDS
 from dml.runs.console import print_line
 from dml.runs.context import JobModel
@@ -94,6 +95,9 @@ class JobRun:
                 status.show_early_stop()
             with raise_on_signals(saved=True) if self.world.size == 1 else nullcontext():
                 return self._conclude(trainer, scores, history)
+        except BaseException:
+            end_processes()
+            raise
         finally:
             self.model.evaluator.cache_clear()
 

@@ -14,8 +14,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
-from dml.core.locks import Busy, try_lock
+from dml.core.locks import Busy, HolderWait, try_lock
 from dml.data.protocol import Job
 from dml.runs.context import RunContext
 from dml.runs.folder.run_folder import RUN_LOCK, RunFolder
@@ -25,6 +26,7 @@ from dml.runs.workers import Stop
 from dml.tracking import History, Tracker
 
 HISTORY = "history.csv"  # of one model
+REMEDY = "; a process of protocol.workers is ended after ten minutes, others train its model then"
 POLL_SECONDS = 1.0  # between two looks at the work of other processes
 
 
@@ -66,6 +68,7 @@ class _Process:
     def run(self) -> Iterator[Result]:
         """Trains models until there is none left; yields their results, in order."""
         finished = 0
+        others = HolderWait(REMEDY)
         while True:
             results = read_results(self.context, self.folder)
             if self.tracker is not None:
@@ -81,7 +84,7 @@ class _Process:
             if not self._train_next(results):
                 if self.tracker is None:
                     return
-                wait(self.stop)
+                wait(self.stop, others, self._claims(results))
         self.history.sort()  # jobs in parallel, or continued in turn, wrote in another order
 
     def _collect_rows(self, tracker: Tracker, results: Sequence[Result | None]) -> None:
@@ -104,6 +107,17 @@ class _Process:
                     return True
         return False
 
+    def _claims(self, results: Sequence[Result | None]) -> list[Path]:
+        """Returns the locks of the models that other processes train."""
+        locks = []
+        for job, result in zip(self.context.jobs, results, strict=True):
+            if result is None:
+                locks.append(self._claim(job))
+        return locks
+
+    def _claim(self, job: Job) -> Path:
+        return self.folder.job(job.name) / RUN_LOCK
+
     def _has_result(self, job: Job) -> bool:
         result = self.world.broadcast_from_main(lambda: self.folder.read_result(job.name))
         return result is not None
@@ -112,7 +126,7 @@ class _Process:
         if self.world.size > 1:  # processes that share each batch need no help
             return True
         with suppress(Busy):
-            claim.enter_context(try_lock(self.folder.job(job.name) / RUN_LOCK))
+            claim.enter_context(try_lock(self._claim(job)))
             return True
         return False
 
@@ -144,16 +158,23 @@ def read_results(context: RunContext, folder: RunFolder) -> list[Result | None]:
     return context.world.broadcast_from_main(read)
 
 
-def wait(stop: Stop) -> None:
+def wait(stop: Stop, others: HolderWait, locks: Sequence[Path]) -> None:
     """Waits a moment for other processes.
+
+    Args:
+        stop: called after the moment.
+        others: of all moments of this wait.
+        locks: that the other processes hold.
 
     Raises:
         RunStopped: `stop` asked for it.
+        NoAnswerError: one of the others is silent for too long.
     """
     time.sleep(POLL_SECONDS)
     request = stop()
     if request is not None:
         raise request
+    others.check(locks)
 
 
 def _take_rows(history: History, tracker: Tracker, job: Job, folder: RunFolder, last: bool) -> None:

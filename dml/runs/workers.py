@@ -8,16 +8,20 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import socket
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import IO, cast
 
 import torch
 
 from dml.config.schema import Config
+from dml.core.deadline import end_in_time, seconds_left
 from dml.core.errors import RunStopped, UserError
 from dml.core.exit_status import ExitStatus
 from dml.core.run_log import write_log
@@ -26,6 +30,7 @@ from dml.core.tolerant_output import TolerantStream
 from dml.runs.console import console, print_line
 from dml.training.device import resolve_device
 
+END_SECONDS = 30.0  # for a process that has nothing left to do
 Stop = Callable[[], RunStopped | None]
 Work = Callable[[Config, Stop], None]
 
@@ -59,13 +64,25 @@ def start_workers(work: Work, config: Config, folder: Path, count: int) -> Itera
         workers.append(process)
     try:
         yield
-        for process in workers:
-            process.join()
+        _end(workers, END_SECONDS)  # there is nothing left for them to do
     finally:
         for process in workers:
             process.terminate()
-        for process in workers:
+        _end(workers, max(1.0, seconds_left() - 1.0))  # they save their state
+
+
+def _end(workers: Sequence[BaseProcess], seconds: float) -> None:
+    """Waits for the end of processes, and kills those that do not end in time."""
+    end = time.monotonic() + seconds
+    for process in workers:
+        process.join(max(0.0, end - time.monotonic()))
+        if process.exitcode is None:
+            process.kill()
             process.join()
+            print_line(
+                f"note: protocol.workers: process {process.pid} on {socket.gethostname()} did not "
+                f"end within {seconds:.0f} s and was killed; its checkpoints are intact"
+            )
 
 
 def _print_lines(lines: Connection) -> None:
@@ -89,5 +106,10 @@ def _run(work: Work, config: Config, folder: Path, output: Connection, threads: 
             return RunStopped("the process that started this one ended", ExitStatus.TIME_LIMIT)
         return requested()
 
-    with suppress(RunStopped, UserError), write_log(folder, "worker"), requested:
+    with (
+        end_in_time(),
+        suppress(RunStopped, UserError),
+        write_log(folder, "worker"),
+        requested,
+    ):
         work(config, stop)

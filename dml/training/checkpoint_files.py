@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from dml.core.atomic_io import replace_file
+from dml.core.deadline import note_saved
 from dml.core.errors import UserError, first_line
 from dml.core.fault_injection import fault_point
 from dml.core.regular_files import open_regular
@@ -106,6 +107,7 @@ class Checkpoints:
             ) from error
         names = "last.pt" if best is None else "best.pt and last.pt"
         run_logger.info("saved %s/%s, step %s", self.folder.name, names, state.get("step"))
+        note_saved(self.folder.name, state.get("step", 0))
 
     def _replace(self, path: Path, state: dict[str, Any]) -> None:
         # To an open file: given a path, torch.save would write the file name into the file, and
@@ -122,7 +124,9 @@ class Checkpoints:
         Raises:
             UserError: the checkpoint cannot be read, or it belongs to another run.
         """
-        return self.world.broadcast_from_main(lambda: self._read(self.last))
+        state = self.world.broadcast_from_main(lambda: self._read(self.last))
+        note_saved(self.folder.name, 0 if state is None else state.get("step", 0))
+        return state
 
     def load_best(self) -> dict[str, Any]:
         """Returns the state of the best evaluation.

@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dml.core.errors import UserError
+from dml.core.errors import RunStopped, UserError
 from dml.core.fault_injection import fault_point
+from dml.core.waits import NoAnswerError
 from dml.training.checkpoint_files import Checkpoints
 from dml.training.device import autocast
 from dml.training.interfaces import EMPTY_STEPS, Callbacks, Metrics, TrainConfig
@@ -56,6 +57,7 @@ class Trainer:
         self.step = 0
         self.rows = 0  # rows of the history up to this state
         self.finished = False
+        self.evaluation_is_due = False  # a stop interrupted the evaluation of this step
         self.first_metrics: Metrics = {}
         self.seconds = 0.0  # of all steps, including the loading of their batches
         self._started: float | None = None
@@ -69,15 +71,17 @@ class Trainer:
         """Trains from the current state to the end, and waits until the checkpoints are on disk.
 
         Raises:
-            RunStopped: `should_stop` returned it; the state is saved.
+            RunStopped: `should_stop` returned it, or a wait for images; the state is saved.
             UserError: the loss is not finite, or a checkpoint could not be written; the previous
                 checkpoint is kept.
         """
         try:
             if self.step == 0 and self.rows == 0:
                 self._score_untrained()
+            if self.evaluation_is_due:
+                self._evaluate()
             self._started = time.perf_counter()
-            for images, labels in () if self.finished else self.batches(self.step):
+            for images, labels in self._load_batches():
                 fault_point("before_step")
                 with self._translate_step_errors(len(images)):
                     warming_up = self.epoch < self.config.warmup_epochs
@@ -104,6 +108,17 @@ class Trainer:
             self.checkpoints.wait()
         finally:  # after an error, possibly only on this process: not with the others
             self.checkpoints.wait_quietly()
+
+    def _load_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yields the remaining batches; saves the state where one is awaited in vain."""
+        if self.finished:
+            return
+        try:
+            yield from self.batches(self.step)
+        except (RunStopped, NoAnswerError):
+            if self.world.size == 1:  # else the others are in the middle of a step
+                self._save_before_stop()
+            raise
 
     def _score_untrained(self) -> None:
         """Scores the network before training, if that is asked for or there are no epochs."""
@@ -147,7 +162,7 @@ class Trainer:
     def _evaluate(self) -> None:
         """Scores the network, keeps the best, ends the epoch, checks early stopping, and saves."""
         state = self.state
-        metrics = self._score()
+        metrics = self._score_or_save()
         self.checkpoints.wait()  # the history is at most one row ahead of the checkpoints
         scored = self.config.select_metric in metrics  # else the last evaluation counts
         score = metrics.get(self.config.select_metric, self.epoch)
@@ -166,6 +181,19 @@ class Trainer:
             self.stopping.exhausted(self.epoch) and not state.method.on_stall(state.embedder)
         )
         self.save()
+
+    def _score_or_save(self) -> Metrics:
+        """Returns the scores; where a stop interrupts them, saves the state before them."""
+        random, self.evaluation_is_due = random_state(self.state.device), True
+        try:
+            metrics = self._score()
+        except (RunStopped, NoAnswerError):
+            if self.world.size == 1:
+                set_random_state(random, self.state.device)
+                self._save_before_stop()
+            raise
+        self.evaluation_is_due = False
+        return metrics
 
     def _pause_clock(self) -> None:
         """Adds the time since the last evaluation; reading the loss has synchronized the GPU."""
@@ -206,6 +234,7 @@ class Trainer:
             "step": self.step,
             "rows": self.rows,
             "finished": self.finished,
+            "evaluation_is_due": self.evaluation_is_due,
             "first_metrics": self.first_metrics,
             **self._means.state_dict(),
             "seconds": self.seconds,
@@ -217,6 +246,7 @@ class Trainer:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restores the result of `state_dict`."""
         self.step, self.rows, self.finished = state["step"], state["rows"], state["finished"]
+        self.evaluation_is_due = state["evaluation_is_due"]
         self.first_metrics = state["first_metrics"]
         self.seconds = state["seconds"]
         self._means.load_state_dict(state, self.state.device)

@@ -1,15 +1,21 @@
 import os
 import pickle
 import signal
+import socket
+import threading
 import time
 from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
 
+from dml.core import locks, waits
 from dml.core.atomic_io import write_text
-from dml.core.errors import UserError
-from dml.core.locks import Busy, is_locked, lock_all, try_lock
+from dml.core.errors import RunStopped, UserError
+from dml.core.locks import Busy, is_locked, lock_all, try_lock, wait_for_lock
+from dml.core.signals import StopRequest
+from dml.core.waits import NoAnswerError
+from tests import forked
 
 FORK = get_context("fork")
 
@@ -92,3 +98,59 @@ def test_all_locks_of_a_folder_are_held_or_none(path: Path, held: str):
             with pytest.raises(Busy), try_lock(lock):
                 pass
     assert not any(map(is_locked, (path, *others)))
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    monkeypatch.setattr(locks, "BEAT_SECONDS", 0.1)
+    monkeypatch.setattr(locks, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(waits, "NOTE_SECONDS", 1.0)
+    monkeypatch.setattr(waits, "LIMIT_SECONDS", 2.0)
+
+
+@pytest.fixture
+def holder(impatient, tmp_path):
+    """A process that holds a lock until it is killed."""
+
+    def hold():
+        with try_lock(tmp_path / "claim.lock"):
+            signal.pause()
+
+    process = forked.context().Process(target=hold)
+    process.start()
+    while not is_locked(tmp_path / "claim.lock"):
+        time.sleep(0.01)
+    yield process
+    process.kill()
+
+
+def test_a_holder_that_works_is_waited_for(holder, tmp_path, capsys):
+    """For much longer than one that is silent."""
+    threading.Timer(2.7, holder.kill).start()
+    with wait_for_lock(tmp_path / "claim.lock"):
+        assert not holder.is_alive()
+    assert capsys.readouterr().err == ""
+
+
+def test_a_stopped_holder_is_named(holder, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(locks, "kill_child", lambda path: False)
+    os.kill(holder.pid, signal.SIGSTOP)
+    with pytest.raises(NoAnswerError, match=f"process {holder.pid} on .* not answered"):
+        wait_for_lock(tmp_path / "claim.lock").__enter__()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"note: process {holder.pid} on {socket.gethostname()} holds")
+
+
+def test_a_stopped_child_is_ended(holder, tmp_path, capsys):
+    os.kill(holder.pid, signal.SIGSTOP)
+    with wait_for_lock(tmp_path / "claim.lock"):
+        pass
+    assert "did not answer and was ended" in capsys.readouterr().err
+
+
+def test_a_signal_ends_the_wait_for_a_lock(holder, tmp_path, capsys):
+    os.kill(holder.pid, signal.SIGSTOP)
+    with StopRequest():
+        os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(RunStopped):
+            wait_for_lock(tmp_path / "claim.lock").__enter__()

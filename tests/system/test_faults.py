@@ -7,11 +7,14 @@ import os
 import re
 import shutil
 import signal
+import threading
+import time
 from pathlib import Path
 
 import pytest
 import torch
 
+from dml.core import waits
 from dml.core.exit_status import ExitStatus
 from dml.methods.plain import Plain
 from dml.runs.embeddings import Evaluator
@@ -175,6 +178,72 @@ def test_a_killed_loading_process(
     assert re.match(died + r"\((is killed by signal|exited (unexp|before))", line)
     assert "the same command continues" in line
     assert not set(multiprocessing.active_children()) - before
+    monkeypatch.undo()
+    assert_continues(*DIGITS, workers=["data.workers=2"])
+
+
+@pytest.fixture
+def stopped_processes():
+    """Stops the loading processes that were started since the test began; kills them at its end."""
+    gc.collect()  # the loaders of other tests
+    before, stopped = set(multiprocessing.active_children()), []
+
+    def stop():
+        stopped.extend(set(multiprocessing.active_children()) - before)
+        for process in stopped:
+            os.kill(process.pid, signal.SIGSTOP)
+
+    yield stop
+    for process in stopped:
+        process.kill()
+
+
+@pytest.mark.parametrize("evaluating", [False, True], ids=["in-training", "in-an-evaluation"])
+@pytest.mark.promise(
+    "guides/resume.md",
+    "a loading process is stopped, or hangs: after half a minute a line names it, and a stop ends "
+    "the run within ten seconds, saved",
+)
+def test_a_stopped_loading_process(
+    command_line,
+    after_step,
+    assert_continues,
+    stopped_processes,
+    tmp_path,
+    monkeypatch,
+    capfd,
+    evaluating,
+):
+    monkeypatch.setattr(waits, "NOTE_SECONDS", 1.0)
+    terminated = []
+
+    def terminate():
+        terminated.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    def stop():
+        stopped_processes()
+        threading.Timer(3, terminate).start()
+
+    if evaluating:
+        embed = Evaluator.embed
+
+        def stop_and_embed(*arguments):
+            monkeypatch.setattr(Evaluator, "embed", embed)
+            stop()
+            return embed(*arguments)
+
+        after_step(9, lambda: monkeypatch.setattr(Evaluator, "embed", stop_and_embed))
+    else:
+        after_step(9, stop)
+    status, _, err = command_line(*DIGITS, "data.workers=2", f"outputs={tmp_path / 'outputs'}")
+    assert time.monotonic() - terminated[0] < 10
+    assert status == ExitStatus.TERMINATED
+    named = r"note: data\.workers: no batch from loading process [\d, ]+ on .* for \d s; "
+    assert re.search(named + ".*kill -CONT", err), err
+    assert "stopped by SIGTERM; saved" in err
+    state = torch.load(next(tmp_path.rglob("last.pt")), weights_only=True)
+    assert state["step"] >= 9
     monkeypatch.undo()
     assert_continues(*DIGITS, workers=["data.workers=2"])
 

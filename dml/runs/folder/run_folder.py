@@ -57,6 +57,7 @@ class RunFolder:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        self.lock = self.path / RUN_LOCK
         self.config = self.path / "config.yaml"
         self.command = self.path / "command.txt"
         self.history = self.path / "history.csv"
@@ -176,7 +177,7 @@ class RunFolder:
 
     def locked(self) -> AbstractContextManager[None]:
         """Locks the folder for this process; see `dml.core.locks.try_lock`."""
-        return try_lock(self.path / RUN_LOCK)
+        return try_lock(self.lock)
 
 
 def load_config(

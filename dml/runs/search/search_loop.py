@@ -15,6 +15,7 @@ from dml.config.options import get_option
 from dml.config.search_space import merge_spaces
 from dml.core.errors import RunStopped, UserError, first_line, refuse_exits
 from dml.core.fault_injection import fault_point
+from dml.core.locks import HolderWait
 from dml.core.progress import show_task
 from dml.data.protocol import FOLDS, validates_one_class
 from dml.runs.console import print_line
@@ -23,7 +24,7 @@ from dml.runs.folder.run_folder import RunFolder
 from dml.runs.job_scores import COLLAPSED
 from dml.runs.search.proposals import Params, clip, create_distributions
 from dml.runs.search.study import REASON, Study
-from dml.runs.train_jobs import train_jobs, wait
+from dml.runs.train_jobs import REMEDY, train_jobs, wait
 from dml.runs.training_status import Trial
 from dml.runs.workers import Stop
 from dml.tracking import Tracker
@@ -61,11 +62,12 @@ def _search(context: RunContext, stop: Stop, folder: RunFolder, tracker: Tracker
     if config.search.try_defaults:
         options = config.plain
         study.first = clip({name: get_option(options, name) for name in space}, space)
+    others = HolderWait(REMEDY)
     while study.has_open_trials():
         with show_task(_describe_position(study, context).describe()):
             trial = study.claim_trial()
             if trial is None:
-                wait(stop)
+                wait(stop, others, study.claims())
                 continue
         _run_trial(context, study, trial, stop)
         _track(context, study, tracker)

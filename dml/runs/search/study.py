@@ -134,6 +134,11 @@ class Study:
             fault_point("after_claim")
             return self.storage.get_trial(trial_id)
 
+    def claims(self) -> list[Path]:
+        """Returns the locks of the unfinished trials, which processes hold."""
+        trials = [trial for trial in self.optuna_study.trials if not trial.state.is_finished()]
+        return [self.trial_folder(trial.number).lock for trial in trials]
+
     def report_score(self, trial: FrozenTrial, fold: int, value: float) -> None:
         """Stores the mean validation score of the folds so far."""
         self.storage.set_trial_intermediate_value(self._key(trial), fold, value)
