@@ -51,6 +51,7 @@ def _handle(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
         _open_contexts -= 1
         if not _open_contexts:
             _received.clear()
+            recorded_signals.clear()  # of no concern to what this process does later
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from dml.core.signals import pending_stop
 
 NOTE_SECONDS = 30.0  # of silence until a line says what is waited for
 LIMIT_SECONDS = 600.0  # of silence until the wait ends with an error
+STOPPED_SECONDS = 20.0  # between two looks: this process was stopped meanwhile
 NAMED_SECONDS = 2.0  # of silence from which a stop says what was waited for
 
 
@@ -71,16 +72,21 @@ def print_note(text: str) -> None:
 class SignsOfLife:
     """Watches files that living processes touch again and again.
 
-    Times of the files are compared with each other only: clocks of machines differ.
+    Times of the files are compared with each other only: clocks of machines differ. Time in which
+    this process itself was stopped, by Ctrl-Z for example, counts for nobody.
     """
 
     def __init__(self) -> None:
         self._times: dict[Path, float] = {}
         self._changed: dict[Path, float] = {}
+        self._looked = time.monotonic()
 
     def silent_seconds(self, path: Path) -> float:
         """Returns for how long, as far as this object has seen, a file was not touched."""
         now = time.monotonic()
+        if now - self._looked > STOPPED_SECONDS:
+            self._times.clear()
+        self._looked = now
         try:
             with open_regular(path) as file:  # opened: network file systems ask the server then
                 touched = os.fstat(file.fileno()).st_mtime

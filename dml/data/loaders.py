@@ -178,12 +178,15 @@ class _Watch:
     def _run(self) -> None:
         """Ends the workers once the wait must end."""
         wait = Wait(partial(_describe_silence, self._loader), stops=not self._is_shared)
+        since, silent = None, 0.0
         while not self._is_over.wait(POLL_SECONDS):
-            since = self._since
+            if self._since != since:
+                since, silent = self._since, 0.0
             if since is None:
                 continue
+            silent += POLL_SECONDS  # not by the clock, which goes on while Ctrl-Z stops us all
             try:
-                wait.check(time.monotonic() - since)
+                wait.check(silent)
             except (RunStopped, NoAnswerError) as reason:
                 self._reason = reason
                 end_processes(self._loader)

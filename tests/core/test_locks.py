@@ -12,7 +12,7 @@ import pytest
 from dml.core import locks, waits
 from dml.core.atomic_io import write_text
 from dml.core.errors import RunStopped, UserError
-from dml.core.locks import Busy, is_locked, lock_all, try_lock, wait_for_lock
+from dml.core.locks import Busy, HolderWait, is_locked, lock_all, try_lock, wait_for_lock
 from dml.core.signals import StopRequest
 from dml.core.waits import NoAnswerError
 from tests import forked
@@ -154,3 +154,16 @@ def test_a_signal_ends_the_wait_for_a_lock(holder, tmp_path, capsys):
         os.kill(os.getpid(), signal.SIGTERM)
         with pytest.raises(RunStopped):
             wait_for_lock(tmp_path / "claim.lock").__enter__()
+
+
+def test_time_in_which_this_process_was_stopped_counts_for_nobody(holder, tmp_path, monkeypatch):
+    """As after Ctrl-Z, which stops a terminal's processes together."""
+    monkeypatch.setattr(locks, "kill_child", lambda path: False)
+    os.kill(holder.pid, signal.SIGSTOP)
+    seconds = iter([0.0, 1.0, 1001.0, 1002.0, 1002.9, 1004.0])
+    monkeypatch.setattr(waits.time, "monotonic", lambda: next(seconds))
+    silence = HolderWait()  # at 0
+    for _ in range(4):
+        silence.check([tmp_path / "claim.lock"])
+    with pytest.raises(NoAnswerError, match="for 3 s"):
+        silence.check([tmp_path / "claim.lock"])
