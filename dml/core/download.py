@@ -1,13 +1,20 @@
-"""Downloads that resume after an interruption and verify the published checksum."""
+"""Downloads: from the first of several addresses that has the file, which its checksum decides.
+
+A silent address is tried once; a broken transfer is continued three times; after anything else the
+next address is tried at once. Interrupted downloads resume.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import html
+import os
+import re
 import ssl
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.client import HTTPException
@@ -15,14 +22,19 @@ from pathlib import Path
 from typing import IO
 
 from dml.core.errors import UserError
+from dml.core.plain_text import print_plain, show_line
 from dml.core.progress import log_lines, show_task
 
 CHUNK = 1 << 20
-ATTEMPTS = 4  # in a row that receive no byte
-TIMEOUT_S = 30
+ATTEMPTS = 4  # at an address: a broken transfer is continued three times
+SILENT_SECONDS = 30  # without an answer or a byte
+MIRROR = "DML_MIRROR"  # environment variable: a folder or address that holds the files by name
+WEB_PAGE = re.compile(rb"\s*(<!doctype html|<html)", re.IGNORECASE)
+TITLE = re.compile(rb"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
 MOST_BYTES = 32 << 30  # of a file whose size is not published; the largest known one has 3 GB
 ADVICE = "run the same command again, or give another URL (--url) or a local file (--archive)"
 # Errors of the connection, as opposed to the disk.
+BROKEN = (HTTPException, ConnectionError, ssl.SSLError)  # of a transfer that had begun
 NETWORK_ERRORS = (urllib.error.URLError, HTTPException, ConnectionError, TimeoutError, ssl.SSLError)
 
 
@@ -40,8 +52,17 @@ class Checksum:
     digits: str
     size: int | None = None
 
-    def check(self, path: Path) -> None:
+    def describe(self) -> str:
+        """Returns `md5 97ece…, 1,150,585,339 bytes`."""
+        size = "" if self.size is None else f", {self.size:,} bytes"
+        return f"{self.algorithm} {self.digits}{size}"
+
+    def check(self, path: Path, source: str = "") -> None:
         """Compares a file with the checksum.
+
+        Args:
+            path: of the file.
+            source: address of the file, for the message; empty: the path.
 
         Raises:
             ChecksumError: the checksum of the file differs.
@@ -50,8 +71,9 @@ class Checksum:
             digits = hashlib.file_digest(file, self.algorithm).hexdigest()[: len(self.digits)]
         if digits != self.digits:
             raise ChecksumError(
-                f"{path}: {self.algorithm} is {digits}, published is {self.digits}: the file is "
-                f"damaged or another one; download it again, from another source if necessary"
+                f"{source or path}: {self.algorithm} is {digits}, published is {self.digits}: the "
+                f"file is damaged or another one; download it again, from another source if "
+                f"necessary"
             )
 
 
@@ -59,27 +81,47 @@ class ChecksumError(UserError):
     """A file is damaged, or differs from the published file."""
 
 
+def with_mirror(name: str, addresses: Sequence[str]) -> list[str]:
+    """Returns the addresses of a file, after that of `DML_MIRROR` if this is set.
+
+    Args:
+        name: of the file, as in the mirror.
+        addresses: public ones.
+    """
+    base = os.environ.get(MIRROR, "")
+    if not base:
+        return list(addresses)
+    if "://" not in base:
+        base = Path(base).expanduser().absolute().as_uri()
+    return [f"{base.rstrip('/')}/{name}", *addresses]
+
+
 def download(
-    url: str, target: Path, checksum: Checksum | None = None, *, pause: float = 2.0
+    addresses: str | Sequence[str],
+    target: Path,
+    checksum: Checksum | None = None,
+    *,
+    pause: float = 2.0,
+    advice: str = ADVICE,
 ) -> Path:
-    """Downloads `url` to `target` unless that file exists; resumes after a broken connection.
+    """Downloads `target`, unless that file exists, from the first address that has it.
 
     The file is `<target>.partial` until it is complete. A later call resumes it if a checksum is
     given, which verifies the result, and starts over otherwise. Only one process at a time may
-    download to a target.
+    download to a target. A line says why an address is left for the next.
 
     Args:
-        url: http, https, ftp or file.
+        addresses: http, https, ftp or file; one, or several in the order in which they are tried.
         target: the finished file; its folder is created.
         checksum: the published checksum of the file.
-        pause: seconds before another attempt after the connection broke.
+        pause: seconds before a broken transfer is continued.
+        advice: what to do if no address has the file, for the message.
 
     Returns:
         `target`.
 
     Raises:
-        UserError: there is no server, no such file, the connection keeps breaking, or the server
-            sends more than the published size, or than `MOST_BYTES`.
+        UserError: no address has the file. The message names each with its reason.
         ChecksumError: the checksum of the file differs; a downloaded file is deleted.
         OSError: the file cannot be written.
     """
@@ -88,21 +130,50 @@ def download(
             checksum.check(target)
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
+    addresses = [addresses] if isinstance(addresses, str) else list(addresses)
+    reasons: list[str] = []
+    for address in addresses:
+        try:
+            return _download_from(address, target, checksum, pause)
+        except UserError as error:
+            if len(addresses) == 1:
+                if isinstance(error, ChecksumError):
+                    raise
+                raise UserError(f"{error}; {advice}") from error
+            reasons.append(str(error))
+            if len(reasons) < len(addresses):
+                print_plain(f"{error}; trying the next address", flush=True)
+    published = "" if checksum is None else f" ({checksum.describe()})"
+    lines = "".join(f"\n  {reason}" for reason in reasons)
+    raise UserError(f"no address has {target.name}{published}:{lines}\n{advice}")
+
+
+def _download_from(address: str, target: Path, checksum: Checksum | None, pause: float) -> Path:
+    """Downloads a file from one address.
+
+    Raises:
+        UserError: the address does not have the file.
+        ChecksumError: it has another file, of which nothing is kept.
+    """
     partial = target.with_name(target.name + ".partial")
-    mode = "wb" if checksum is None else "ab"
+    resumes = checksum is not None and partial.is_file() and partial.stat().st_size > 0
     title = f"downloading {target.name}"
+    mode = "wb" if checksum is None else "ab"
     with open(partial, mode) as file, show_task(title) as update, log_lines() as log_line:
 
         def show(completed: int, total: int | None) -> None:
             update(completed=completed, total=total)
             log_line(lambda: _describe_position(title, completed, total))
 
-        _receive_all(url, file, show, pause, None if checksum is None else checksum.size)
+        size = None if checksum is None else checksum.size
+        _receive_all(_Transfer(address, file, show, size), pause)
     try:
         if checksum is not None:
-            checksum.check(partial)
+            checksum.check(partial, address)
     except ChecksumError:
         partial.unlink()  # resuming cannot repair it
+        if resumes:  # what was there before may be of another file
+            return _download_from(address, target, checksum, pause)
         raise
     return partial.replace(target)
 
@@ -112,58 +183,115 @@ def _describe_position(title: str, completed: int, total: int | None) -> str:
     return f"{received} of {total / 1e6:,.0f} MB" if total else f"{received} MB"
 
 
-def _receive_all(
-    url: str, file: IO[bytes], update: Callable[..., None], pause: float, size: int | None
-) -> None:
-    """Receives the whole file; gives up after `ATTEMPTS` attempts in a row without a new byte."""
-    failures = 0
-    while failures < ATTEMPTS:
-        start, reason = file.tell(), "the connection broke off"
-        try:
-            if _receive(url, file, update, size):
-                return
-        except ValueError as error:
-            raise UserError(f"{url}: {error}; expected http://… or https://…") from error
-        except NETWORK_ERRORS as error:
-            code = getattr(error, "code", 500)  # of an answer; server errors may be temporary
-            if code == 416:  # asked for bytes beyond the end: the checksum decides
-                return
-            reason = " ".join(str(getattr(error, "reason", error)).split())
-            if code < 500:
-                raise UserError(f"{url} answers {code} {reason}; {ADVICE}") from error
-        failures = 0 if file.tell() > start else failures + 1
-        time.sleep(pause)
-    raise UserError(f"{url}: {reason} ({file.tell() / 1e6:.1f} MB received); {ADVICE}")
+@dataclass(frozen=True)
+class _Transfer:
+    """A file that is received from an address.
+
+    Attributes:
+        address: of the file.
+        file: opened for writing, at whose end the transfer continues.
+        show: called with the bytes received, and their total if it is known.
+        size: published size in bytes; None: not published.
+    """
+
+    address: str
+    file: IO[bytes]
+    show: Callable[[int, int | None], None]
+    size: int | None
+
+    def receive(self) -> bool:
+        """Receives the missing bytes; returns True if the file is complete.
+
+        Raises:
+            UserError: the answer is not the file; nothing of it is kept.
+        """
+        start = self.file.seek(0, 2)
+        headers = {"User-Agent": "dml-benchmark"}
+        if start:
+            headers["Range"] = f"bytes={start}-"
+        request = urllib.request.Request(self.address, headers=headers)
+        with urllib.request.urlopen(request, timeout=SILENT_SECONDS) as response:
+            if response.status != HTTPStatus.PARTIAL_CONTENT:  # the whole file is sent
+                start = self.file.truncate(0)
+                self.file.seek(0)
+            length = response.headers.get("Content-Length")
+            announced = start + int(length) if length else None
+            chunk = response.read(CHUNK)
+            if start == 0:
+                self._refuse_web_page(chunk)
+            self._check_announced(announced)
+            total = announced or self.size
+            while chunk:
+                self._check_size(self.file.tell() + len(chunk))
+                self.file.write(chunk)
+                self.show(self.file.tell(), total)
+                chunk = response.read(CHUNK)
+        return total is None or self.file.tell() == total
+
+    def _refuse_web_page(self, chunk: bytes) -> None:
+        if not WEB_PAGE.match(chunk):
+            return
+        title = TITLE.search(chunk)
+        text = html.unescape(title[1].decode("utf-8", "replace")) if title else ""
+        name = f" ({show_line(' '.join(text.split())[:80])})" if text.strip() else ""
+        raise UserError(f"{self.address}: a web page{name}, not the file")
+
+    def _check_announced(self, announced: int | None) -> None:
+        """Raises UserError if the server announces another size than the published one."""
+        if announced is None or self.size is None or announced >= self.size:
+            self._check_size(announced or 0)
+            return
+        self.file.truncate(0)
+        raise UserError(
+            f"{self.address}: announces {announced:,} bytes, published are {self.size:,}: another "
+            f"file"
+        )
+
+    def _check_size(self, received: int) -> None:
+        limit = MOST_BYTES if self.size is None else self.size
+        if received <= limit:
+            return
+        self.file.truncate(0)  # another file: continuing it is no use
+        published = "" if self.size is None else "the published "
+        raise UserError(f"{self.address}: sends more than {published}{limit:,} bytes: another file")
 
 
-def _receive(url: str, file: IO[bytes], update: Callable[..., None], size: int | None) -> bool:
-    """Receives the missing bytes; returns True if the file is complete.
+def _receive_all(transfer: _Transfer, pause: float) -> None:
+    """Receives the whole file.
 
     Raises:
-        UserError: the server sends more than `size` bytes, or than `MOST_BYTES`; nothing of the
-            file is kept.
+        UserError: the address is silent, does not have the file, or breaks off again and again.
     """
-    start = file.seek(0, 2)
-    headers = {"User-Agent": "dml-benchmark"} | ({"Range": f"bytes={start}-"} if start else {})
-    request = urllib.request.Request(url, headers=headers)
-    with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
-        if response.status != HTTPStatus.PARTIAL_CONTENT:  # the whole file is sent
-            start = file.truncate(0)
-            file.seek(0)
-        length = response.headers.get("Content-Length")
-        total = start + int(length) if length else size
-        _check_size(url, file, total or 0, size)
-        while chunk := response.read(CHUNK):
-            _check_size(url, file, file.tell() + len(chunk), size)
-            file.write(chunk)
-            update(completed=file.tell(), total=total)
-    return total is None or file.tell() == total
+    address, file = transfer.address, transfer.file
+    reason = ""
+    for attempt in range(ATTEMPTS):
+        if attempt:
+            time.sleep(pause)
+        reason = "the connection broke off"
+        try:
+            if transfer.receive():
+                return
+        except ValueError as error:
+            raise UserError(f"{address}: {error}; expected http://… or https://…") from error
+        except NETWORK_ERRORS as error:
+            code = getattr(error, "code", None)  # of an answer
+            if code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+                return  # asked for bytes beyond the end: the checksum decides
+            if code is not None:
+                raise UserError(f"{address} answers {code} {_describe(error)}") from error
+            if _is_silent(error):
+                raise UserError(f"{address}: silent for {SILENT_SECONDS} s") from error
+            if not isinstance(error, BROKEN):
+                raise UserError(f"{address}: {_describe(error)}") from error
+            reason = _describe(error)
+    raise UserError(f"{address}: {reason} ({file.tell() / 1e6:.1f} MB received)")
 
 
-def _check_size(url: str, file: IO[bytes], received: int, size: int | None) -> None:
-    limit = MOST_BYTES if size is None else size
-    if received <= limit:
-        return
-    file.truncate(0)  # another file: continuing it is no use
-    published = "" if size is None else "the published "
-    raise UserError(f"{url}: sends more than {published}{limit:,} bytes: another file; {ADVICE}")
+def _is_silent(error: Exception) -> bool:
+    return isinstance(error, TimeoutError) or isinstance(
+        getattr(error, "reason", None), TimeoutError
+    )
+
+
+def _describe(error: Exception) -> str:
+    return " ".join(str(getattr(error, "reason", error)).split())

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+
+CERTIFICATE = Path(__file__).with_name("self_signed.pem")  # of no authority
 
 
 @dataclass
@@ -20,6 +23,10 @@ class Behavior:
         ranges: whether it can continue in the middle of a file.
         length: whether it sends Content-Length.
         endless: whether it sends the file again and again.
+        status: of every answer, instead of the file.
+        content: of every answer, instead of the file.
+        silent_after: bytes after which it sends nothing more, and keeps the connection.
+        encrypted: whether it speaks https, with a certificate that nobody trusts.
         requests: the Range header of every request so far.
     """
 
@@ -28,55 +35,83 @@ class Behavior:
     ranges: bool = True
     length: bool = True
     endless: bool = False
+    status: int | None = None
+    content: bytes | None = None
+    silent_after: int | None = None
+    encrypted: bool = False
     requests: list[str | None] = field(default_factory=list)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    folder: Path
+    behavior: Behavior
+    is_over: threading.Event
+
+    def do_GET(self) -> None:
+        behavior, asked = self.behavior, self.headers.get("Range")
+        behavior.requests.append(asked)
+        path = self.folder / self.path.lstrip("/").partition("?")[0]
+        if behavior.status is not None or not path.is_file():
+            self.send_error(behavior.status or 404)
+            return
+        if behavior.silent_after == 0:
+            self.is_over.wait()
+            return
+        content = path.read_bytes() if behavior.content is None else behavior.content
+        start = int(asked.removeprefix("bytes=").rstrip("-")) if asked else 0
+        if not behavior.ranges:
+            start = 0
+        if start and start >= len(content):
+            self.send_response(416)
+            self.send_header("Content-Range", f"bytes */{len(content)}")
+            self.end_headers()
+            return
+        self._send_headers(start, len(content))
+        self._send(content, content[start:])
+
+    def _send_headers(self, start: int, size: int) -> None:
+        self.send_response(206 if start else 200)
+        if start:
+            self.send_header("Content-Range", f"bytes {start}-{size - 1}/{size}")
+        if self.behavior.length:
+            self.send_header("Content-Length", str(size - start))
+        self.end_headers()
+
+    def _send(self, content: bytes, answer: bytes) -> None:
+        behavior = self.behavior
+        if behavior.silent_after is not None:
+            self.wfile.write(answer[: behavior.silent_after])
+            self.is_over.wait()
+            return
+        if behavior.break_after is not None and len(behavior.requests) <= behavior.breaks:
+            answer = answer[: behavior.break_after]
+        self.wfile.write(answer)
+        with suppress(ConnectionError):  # the client has had enough
+            while behavior.endless:
+                self.wfile.write(content)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
 
 
 @contextmanager
 def serving(folder: Path, behavior: Behavior) -> Iterator[str]:
     """Yields the address of `folder`."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            asked = self.headers.get("Range")
-            behavior.requests.append(asked)
-            path = folder / self.path.lstrip("/").partition("?")[0]
-            if not path.is_file():
-                self.send_error(404)
-                return
-            content = path.read_bytes()
-            start = int(asked.removeprefix("bytes=").rstrip("-")) if asked else 0
-            if not behavior.ranges:
-                start = 0
-            if start and start >= len(content):
-                self.send_response(416)
-                self.send_header("Content-Range", f"bytes */{len(content)}")
-                self.end_headers()
-                return
-            self.send_response(206 if start else 200)
-            if start:
-                self.send_header(
-                    "Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}"
-                )
-            if behavior.length:
-                self.send_header("Content-Length", str(len(content) - start))
-            self.end_headers()
-            answer = content[start:]
-            if behavior.break_after is not None and len(behavior.requests) <= behavior.breaks:
-                answer = answer[: behavior.break_after]
-            self.wfile.write(answer)
-            with suppress(ConnectionError):  # the client has had enough
-                while behavior.endless:
-                    self.wfile.write(content)
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    is_over = threading.Event()
+    members = {"folder": folder, "behavior": behavior, "is_over": is_over}
+    handler = type("Handler", (_Handler,), members)
+    server, scheme = ThreadingHTTPServer(("127.0.0.1", 0), handler), "http"
+    if behavior.encrypted:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(CERTIFICATE)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        scheme = "https"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}"
+        yield f"{scheme}://127.0.0.1:{server.server_port}"
     finally:
+        is_over.set()
         server.shutdown()
         thread.join()
         server.server_close()

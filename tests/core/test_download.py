@@ -1,10 +1,15 @@
 import hashlib
 import os
+import re
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from dml.core.download import ATTEMPTS, Checksum, ChecksumError, download
+from dml.core.download import ATTEMPTS, Checksum, ChecksumError, download, with_mirror
 from dml.core.errors import UserError
 from tests.core.servers import Behavior, serving
 
@@ -95,7 +100,7 @@ def test_connection_that_never_gets_on_gives_up_and_says_how_to_go_on(site: Path
     assert len(behavior.requests) == ATTEMPTS
     with serving(site, behavior) as address, pytest.raises(UserError, match="404 Not Found; run"):
         download(f"{address}/missing.bin", tmp_path / "missing.bin", MD5, pause=0)
-    with pytest.raises(UserError, match=r"refused.* \(0\.0 MB received\); run the same"):
+    with pytest.raises(UserError, match="Connection refused; run the same"):
         download("http://127.0.0.1:9/data.bin", tmp_path / "data.bin", MD5, pause=0)
 
 
@@ -153,3 +158,119 @@ def test_connection_without_a_length_that_breaks_is_taken_up(site: Path, tmp_pat
         target = download(f"{address}/data.bin", tmp_path / "data.bin", published, pause=0)
     assert target.read_bytes() == CONTENT
     assert behavior.requests == [None, "bytes=100-"]
+
+
+PAGE = b"<!DOCTYPE html><html><head><title>Quota exceeded &amp; more</title></head></html>"
+FAILURES = {
+    "silent": (Behavior(silent_after=0), "silent for 1 s"),
+    "silent in the middle": (Behavior(silent_after=1000), "silent for 1 s"),
+    "not found": (Behavior(status=404), "answers 404 Not Found"),
+    "forbidden": (Behavior(status=403), "answers 403 Forbidden"),
+    "overloaded": (Behavior(status=503), "answers 503 Service Unavailable"),
+    "other content": (Behavior(content=b"x" * len(CONTENT)), "published is"),
+    "half of it": (Behavior(content=CONTENT[:1000]), "announces 1,000 bytes, published are"),
+    "a web page": (Behavior(content=PAGE), r"a web page \(Quota exceeded & more\), not the file"),
+    "a certificate": (Behavior(encrypted=True), "CERTIFICATE_VERIFY_FAILED"),
+    "breaks": (Behavior(break_after=10, breaks=99), r"the connection broke off \("),
+}
+PUBLISHED = Checksum("md5", MD5.digits, len(CONTENT))
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    monkeypatch.setattr("dml.core.download.SILENT_SECONDS", 1)
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("failure", [*FAILURES, "dead"])
+def test_the_next_address_delivers(site: Path, tmp_path: Path, capsys, failure: str):
+    behavior, reason = FAILURES.get(failure, (Behavior(), "Connection refused"))
+    behavior.requests.clear()
+    sound = Behavior()
+    with serving(site, behavior) as first, serving(site, sound) as second:
+        if failure == "dead":
+            first = "http://127.0.0.1:9"
+        addresses = [f"{first}/data.bin", f"{second}/data.bin"]
+        target = download(addresses, tmp_path / "data.bin", PUBLISHED, pause=0)
+    assert target.read_bytes() == CONTENT
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith(f"{first}/data.bin")
+    assert re.search(f"{reason}.*; trying the next address$", line)
+    assert len(sound.requests) == 1
+    attempts = {"dead": 0, "a certificate": 0, "breaks": ATTEMPTS}
+    assert len(behavior.requests) == attempts.get(failure, 1)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_all_addresses_are_named_with_their_reasons(site: Path, tmp_path: Path):
+    absent, page = Behavior(status=404), Behavior(content=PAGE)
+    with serving(site, absent) as first, serving(site, page) as second:
+        addresses = [f"{first}/a", f"{second}/data.bin", "http://127.0.0.1:9/c"]
+        with pytest.raises(UserError) as caught:
+            download(addresses, tmp_path / "data.bin", PUBLISHED, advice="place it here")
+    title, *lines, advice = str(caught.value).splitlines()
+    assert title == f"no address has data.bin (md5 {MD5.digits}, 300,000 bytes):"
+    assert [line.split()[0].rstrip(":") for line in lines] == addresses
+    assert advice == "place it here"
+
+
+def test_the_next_address_continues_and_another_file_before_it_does_no_harm(site, tmp_path):
+    broken, sound = Behavior(break_after=1000, breaks=99), Behavior()
+    with serving(site, broken) as first, serving(site, sound) as second:
+        addresses = [f"{first}/data.bin", f"{second}/data.bin"]
+        download(addresses, tmp_path / "data.bin", MD5, pause=0)
+    assert sound.requests == ["bytes=4000-"]
+    broken = Behavior(break_after=1000, breaks=99, content=b"x" * len(CONTENT))
+    sound.requests.clear()
+    with serving(site, broken) as first, serving(site, sound) as second:
+        addresses = [f"{first}/data.bin", f"{second}/data.bin"]
+        target = download(addresses, tmp_path / "again.bin", MD5, pause=0)
+    assert target.read_bytes() == CONTENT
+    assert sound.requests == ["bytes=4000-", None]
+
+
+def test_a_mirror_is_tried_first(site: Path, tmp_path: Path, monkeypatch, capsys):
+    public = "http://127.0.0.1:9/public.bin"
+    assert with_mirror("data.bin", [public]) == [public]
+    for base in (str(site), f"{site}/", site.as_uri()):
+        monkeypatch.setenv("DML_MIRROR", base)
+        target = tmp_path / "data.bin"
+        download(with_mirror("data.bin", [public]), target, MD5)
+        assert target.read_bytes() == CONTENT
+        target.unlink()
+    with serving(site, Behavior()) as address:
+        monkeypatch.setenv("DML_MIRROR", address)
+        assert with_mirror("data.bin", [public]) == [f"{address}/data.bin", public]
+        assert download(with_mirror("data.bin", [public]), target, MD5) == target
+    assert capsys.readouterr().out == ""
+
+
+def wait_for_bytes(partial: Path) -> None:
+    while not (partial.is_file() and partial.stat().st_size):
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_silent_download_and_another_call_continues(site, tmp_path, stop):
+    target = tmp_path / "data.bin"
+    script = (
+        "import sys; from pathlib import Path; from dml.core.download import Checksum, download\n"
+        "from dml.core.signals import raise_on_signals\n"
+        "with raise_on_signals(): download(sys.argv[1], Path(sys.argv[2]), "
+        f"Checksum('md5', '{MD5.digits}'))"
+    )
+    with serving(site, Behavior(silent_after=2 << 20)) as address:
+        (site / "data.bin").write_bytes(large := CONTENT * 10)
+        command = [sys.executable, "-c", script, f"{address}/data.bin", str(target)]
+        process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        wait_for_bytes(target.with_name("data.bin.partial"))
+        process.send_signal(stop)
+        started = time.monotonic()
+        assert process.wait(timeout=20) != 0
+        assert time.monotonic() - started < 2
+    behavior = Behavior()
+    with serving(site, behavior) as address:
+        checksum = Checksum("md5", hashlib.md5(large).hexdigest())
+        assert download(f"{address}/data.bin", target, checksum).read_bytes() == large
+    (asked,) = behavior.requests
+    assert asked is not None
