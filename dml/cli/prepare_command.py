@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dml.cli.error_lines import print_error
 from dml.cli.parser import Parser, parse_path, set_completer
 from dml.cli.shared_options import check_folder
 from dml.core.errors import ConfigError, UserError, nearest
@@ -22,42 +23,52 @@ if TYPE_CHECKING:  # otherwise imported late: --help need not load it
 DESCRIPTION = """\
 Prepares a dataset: {command} cub
 
-Downloads (or uses --archive FILE), verifies, unpacks, counts and decodes all images. A second call
-does nothing; after an interruption the same command continues. emoji and shapes are rendered in a
-clone of the project, by python studies/prepare_drawings.py.
+Downloads (or uses --archive FILE), verifies, unpacks, counts and decodes all images, after it has
+fetched the weights of the dataset's default network. A second call does nothing; after an
+interruption the same command continues. Where DML_MIRROR=<folder or address> holds a file by its
+name, it is taken from there. emoji and shapes are rendered in a clone of the project, by python
+studies/prepare_drawings.py.
 """
 PUBLISHED = ("cub", "cars", "sop", "inshop")
 RENDERED = ("emoji", "shapes")
 DATASETS = PUBLISHED + RENDERED + ("glyphs", "digits", "folder")
+ALL, WEIGHTS = "all", "weights"  # all published datasets; networks alone
+CHOICES = (*DATASETS, ALL, WEIGHTS)
+NETWORK = "bn_inception"  # the default of every published dataset
 
 
 def parser() -> Parser:
     """Returns the parser of the command."""
     parser = Parser(DESCRIPTION.format(command=shell_command("prepare")), "prepare")
     add, several = parser.add_argument, partial(parser.add_argument, action="append", default=[])
-    set_completer(add("dataset", help=" | ".join(DATASETS)), lambda **context: DATASETS)
+    set_completer(add("dataset", help=" | ".join(CHOICES)), lambda **context: CHOICES)
     add("--root", type=parse_path, default=Path("data"), help="folder of datasets (default: data)")
     several(
         "--archive", type=parse_path, help="a local file, or the folder of several; may be repeated"
     )
-    several("--url", help="download from this URL instead; may be repeated")
+    several("--url", metavar="FILE=ADDRESS", help="download a file from elsewhere; may be repeated")
+    several("--backbone", metavar="NAME", help="fetch the weights of this network; may be repeated")
+    add("--no-weights", action="store_true", help="fetch no weights with the dataset")
+    add("--list", action="store_true", help="print files and addresses; download nothing")
     add("--check", action="store_true", help="decode every image that is present")
     return parser
 
 
 def main(words: Sequence[str]) -> int:
-    """Runs the command and returns its exit status: 0 if the dataset is ready."""
+    """Runs the command and returns its exit status: 0 if all is ready."""
     options = parser().parse(words)
     name = options.dataset
-    if name not in DATASETS:
-        hint = nearest(name, DATASETS) or f"; one of {', '.join(DATASETS)}"
-        raise ConfigError([f"'{name}' is not a dataset{hint}"])
-    if (options.archive or options.url) and (options.check or name not in PUBLISHED):
-        raise ConfigError([f"--archive and --url are for preparing {', '.join(PUBLISHED)}"])
-    if options.check:
+    _check_options(options)
+    if options.list:
+        _list_files(name)
+    elif name == WEIGHTS:
+        _fetch_weights(options.backbone or [NETWORK])
+    elif options.check:
         _check(name, options.root)
+    elif name == ALL:
+        _prepare_all(options)
     elif name in PUBLISHED:
-        _prepare(options)
+        _prepare(options, name)
     elif name in RENDERED:
         raise UserError(
             f"{name} is rendered in a clone of the project, by python "
@@ -67,6 +78,73 @@ def main(words: Sequence[str]) -> int:
         index = read_dataset(name, options.root)
         print_plain(f"{name}: {len(index.images):,} images, nothing to download")
     return 0
+
+
+def _check_options(options: Namespace) -> None:
+    """Raises ConfigError for an unknown dataset, or for options that it does not have."""
+    name = options.dataset
+    if name not in CHOICES:
+        hint = nearest(name, CHOICES) or f"; one of {', '.join(CHOICES)}"
+        raise ConfigError([f"'{name}' is not a dataset{hint}"])
+    if (options.archive or options.url) and (options.check or name not in PUBLISHED):
+        raise ConfigError([f"--archive and --url are for preparing {', '.join(PUBLISHED)}"])
+    has_weights = name in (*PUBLISHED, ALL, WEIGHTS)
+    if (options.backbone or options.no_weights) and (options.check or not has_weights):
+        names = ", ".join((*PUBLISHED, ALL))
+        raise ConfigError([f"--backbone and --no-weights are for {names} and {WEIGHTS}"])
+    if options.list and name not in (*PUBLISHED, ALL):
+        raise ConfigError([f"--list: is for {', '.join(PUBLISHED)} and all"])
+    if options.check and name in (ALL, WEIGHTS):
+        raise ConfigError([f"--check: is for one dataset, not for {name}"])
+
+
+def _list_files(name: str) -> None:
+    from dml.data.preparation.prepare import describe_files
+    from dml.data.preparation.sources import SOURCES
+
+    for dataset in PUBLISHED if name == ALL else (name,):
+        print_plain(f"{dataset}:")
+        for line in describe_files(SOURCES[dataset]):
+            print_plain(f"  {line}")
+
+
+def _fetch_weights(backbones: Sequence[str]) -> None:
+    """Downloads the weights of networks, unless they are there.
+
+    Raises:
+        ConfigError: there is no such network.
+        UserError: the weights cannot be had.
+    """
+    from dml.runs.build import fetch_weights  # imported late: it loads torch
+
+    for backbone in backbones:
+        print_plain(f"weights of {backbone}", flush=True)
+        fetch_weights(backbone)
+
+
+def _fetch_first(backbones: Sequence[str]) -> None:
+    """Downloads weights before a dataset: what fails here has cost no gigabyte."""
+    try:
+        _fetch_weights(backbones)
+    except UserError as error:
+        raise UserError(f"{error}; --no-weights prepares the dataset alone") from error
+
+
+def _prepare_all(options: Namespace) -> None:
+    """Prepares every published dataset; one that fails does not stop the others.
+
+    Raises:
+        UserError: one of them failed; after all others.
+    """
+    failed = []
+    for name in PUBLISHED:
+        try:
+            _prepare(options, name)
+        except UserError as error:
+            print_error(error)
+            failed.append(name)
+    if failed:
+        raise UserError(f"not ready: {', '.join(failed)}")
 
 
 def read_dataset(name: str, root: Path) -> ImageIndex:
@@ -116,7 +194,7 @@ def _check(name: str, root: Path) -> None:
     print_plain(f"{name}: all {len(index.images):,} images can be decoded")
 
 
-def _prepare(options: Namespace) -> None:
+def _prepare(options: Namespace, name: str) -> None:
     check_folder(str(options.root), "--root")
     for archive in options.archive:
         if not os.path.exists(archive):
@@ -125,4 +203,6 @@ def _prepare(options: Namespace) -> None:
     from dml.data.preparation.sources import SOURCES
 
     with tolerant_output():
-        prepare(SOURCES[options.dataset], options.root, options.archive, options.url)
+        if not options.no_weights:
+            _fetch_first(options.backbone or [NETWORK])
+        prepare(SOURCES[name], options.root, options.archive, options.url)

@@ -10,6 +10,7 @@ import hashlib
 import html
 import os
 import re
+import socket
 import ssl
 import time
 import urllib.error
@@ -166,7 +167,12 @@ def _download_from(address: str, target: Path, checksum: Checksum | None, pause:
             log_line(lambda: _describe_position(title, completed, total))
 
         size = None if checksum is None else checksum.size
-        _receive_all(_Transfer(address, file, show, size), pause)
+        try:
+            _receive_all(_Transfer(address, file, show, size), pause)
+        except UserError:
+            if not file.tell():  # nothing to continue
+                partial.unlink()
+            raise
     try:
         if checksum is not None:
             checksum.check(partial, address)
@@ -294,4 +300,6 @@ def _is_silent(error: Exception) -> bool:
 
 
 def _describe(error: Exception) -> str:
+    if isinstance(getattr(error, "reason", None), socket.gaierror):
+        return "there is no such host, or no network"
     return " ".join(str(getattr(error, "reason", error)).split())

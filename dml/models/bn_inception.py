@@ -12,11 +12,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from dml.core.download import Checksum
 from dml.core.errors import ConfigError
 from dml.models.backbones import Backbone, InputSpec
-from dml.models.weights import load_weights
+from dml.models.weights import PublishedWeights, load_weights
 
-CAFFE_WEIGHTS = "http://data.lip6.fr/cadene/pretrainedmodels/bn_inception-52deb4733.pth"
+CAFFE_WEIGHTS = PublishedWeights(
+    "https://data.lip6.fr/cadene/pretrainedmodels/bn_inception-52deb4733.pth",
+    Checksum("sha256", "52deb473314542a5c2f87e9e6f26f4ca42fe863d15f986414dbae8c2dfdd2353"),
+    classifiers=("last_linear", "fc", "new_fc"),  # Cadene's, MMLab's and TSM's
+)
 
 
 Layer = tuple[str, int, int, int]  # name, output channels, kernel, stride
@@ -115,7 +120,7 @@ class BNInception(Backbone):
                     width = channels_out
                 outputs.append(width)
             channels = sum(outputs)
-        load_weights(self, weights, CAFFE_WEIGHTS, classifier="last_linear")
+        load_weights(self, weights, CAFFE_WEIGHTS)
 
     def forward(self, images: Tensor) -> Tensor:
         """Returns maps B×1024×h×w of images B×3×H×W."""

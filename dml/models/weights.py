@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from textwrap import shorten
 from urllib.parse import urlsplit
@@ -12,23 +14,40 @@ from urllib.parse import urlsplit
 import torch
 from torch import Tensor, nn
 
-from dml.core.errors import UserError, first_line, nearest
-from dml.core.progress import show_task
+from dml.core.download import Checksum, ChecksumError, download, with_mirror
+from dml.core.errors import UserError, nearest
+from dml.core.locks import wait_for_lock
 
+DIGITS = re.compile(r"-([0-9a-f]{8,64})\.[^.]+$")  # of a file named after its sha256
 LIGHTNING = "model."  # in the checkpoint of a LightningModule
 BACKBONE = "backbone."
+TEMPORAL = "base_model."  # in the checkpoints of TSM and TSN
+
+
+@dataclass(frozen=True)
+class PublishedWeights:
+    """Weights that `backbone.weights=imagenet` stands for.
+
+    Attributes:
+        address: http(s) URL of the file.
+        checksum: of the file.
+        classifiers: names of the classifier in this file and in others of the same network.
+    """
+
+    address: str
+    checksum: Checksum
+    classifiers: Sequence[str] = ()
 
 
 def load_weights(
-    network: nn.Module, weights: str | None, imagenet: str | None = None, classifier: str = ""
+    network: nn.Module, weights: str | None, imagenet: PublishedWeights | None = None
 ) -> None:
     """Loads the weights of the option `backbone.weights` into `network`.
 
     Args:
         network: a backbone without its classifier.
         weights: "imagenet", "none" (or None), a file or an http(s) URL.
-        imagenet: URL of the ImageNet weights; None if there are none.
-        classifier: name of the classifier in the file, which `network` does not have.
+        imagenet: the ImageNet weights; None if there are none.
 
     Raises:
         UserError: the file does not exist, cannot be downloaded or read, has the wrong hash, or
@@ -39,13 +58,15 @@ def load_weights(
     if weights == "imagenet" and imagenet is None:
         raise UserError("backbone.weights=imagenet: this network has none; use weights=none")
     if weights == "imagenet" and imagenet is not None:
-        path = find_weights(imagenet)
+        path = find_weights(imagenet.address, imagenet.checksum)
     else:
         path = find_weights(weights)
     expected = network.state_dict()
+    classifiers = () if imagenet is None else imagenet.classifiers
+    left_out = tuple(f"{classifier}." for classifier in classifiers)
     state = {}
     for name, value in read_state_dict(path).items():
-        if classifier and name.startswith(f"{classifier}."):
+        if name.startswith(left_out):
             continue
         # Vectors of a network converted from Caffe can be 1×n.
         if name in expected and value.shape == (1, *expected[name].shape):
@@ -61,10 +82,18 @@ def load_weights(
         ) from error
 
 
-def find_weights(weights: str) -> Path:
+def find_weights(weights: str, checksum: Checksum | None = None) -> Path:
     """Returns a local file; downloads a URL to torch.hub's folder if necessary.
 
-    The checksum of a file named `<name>-<at least 8 digits of the sha256>.<extension>` is verified.
+    A file named `<name>-<at least 8 digits of the sha256>.<extension>` is compared with its
+    checksum, also if it was there before.
+
+    Args:
+        weights: a file or an http(s) URL.
+        checksum: of the file, if more is known than its name says.
+
+    Raises:
+        UserError: there is no such file, it cannot be downloaded, or it is another one.
     """
     if urlsplit(weights).scheme not in ("http", "https"):
         path = Path(weights).expanduser()
@@ -74,33 +103,33 @@ def find_weights(weights: str) -> Path:
             f"backbone.weights={weights} is not a file; "
             f"give imagenet, none, a file or an http(s) URL{nearest(weights, ['imagenet', 'none'])}"
         )
-    name = Path(urlsplit(weights).path).name
-    digits = re.search(r"-([0-9a-f]{8,64})\.[^.]+$", name)
+    published = Path(urlsplit(weights).path).name
+    name, digits = published, DIGITS.search(published)
     if digits is None:  # many servers have a file of the same name, such as model.pth
         name = f"{hashlib.sha256(weights.encode()).hexdigest()[:12]}_{name}"
+    elif checksum is None:
+        checksum = Checksum("sha256", digits[1])
     path = Path(torch.hub.get_dir()) / "checkpoints" / name
-    if not path.is_file():
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with show_task(f"downloading {weights}"):
-                prefix = digits and digits[1]
-                torch.hub.download_url_to_file(weights, str(path), prefix, progress=False)
-        except (OSError, RuntimeError) as error:  # of the network or disk; another hash
-            raise UserError(
-                f"backbone.weights: {weights} cannot be downloaded ({first_line(error)}); download "
-                f"it elsewhere and place it here as {path}, or start from random weights with "
-                f"backbone.weights=none"
-            ) from error
-    return path
+    advice = (
+        f"download it elsewhere and place it here as {path}, or start from random weights with "
+        f"backbone.weights=none"
+    )
+    try:
+        with wait_for_lock(path.with_name(f".{name}.lock"), f"downloading {name}"):
+            return download(with_mirror(published, [weights]), path, checksum, advice=advice)
+    except ChecksumError as error:
+        raise UserError(f"backbone.weights: {error}; {advice}") from error
+    except (OSError, UserError) as error:  # of the disk or the network
+        raise UserError(f"backbone.weights: {error}") from error
 
 
 def read_state_dict(path: Path) -> dict[str, Tensor]:
     """Returns name → tensor of a `.safetensors` file or of a file written by `torch.save`.
 
     timm looks inside `state_dict` or `model` and removes the prefix of data parallelism; inside
-    `model_state_dict`, and without the prefix `model.` of Lightning's modules, names are read too.
-    For the file of a whole embedder, such as `model.safetensors` of `dml.export`, the tensors of
-    the backbone are returned. Only tensors are unpickled.
+    `model_state_dict`, and without the prefixes `model.` of Lightning's modules and `base_model.`
+    of TSM's, names are read too. For the file of a whole embedder, such as `model.safetensors` of
+    `dml.export`, the tensors of the backbone are returned. Only tensors are unpickled.
 
     Raises:
         UserError: the file is damaged, of another format, or holds no tensors or more than tensors.
@@ -120,7 +149,7 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
             f"backbone.weights: {path} holds no tensors by name, but {names}; expected is a state "
             f"dict, alone or as state_dict, model or model_state_dict"
         )
-    for prefix in (BACKBONE, LIGHTNING):
+    for prefix in (BACKBONE, LIGHTNING, TEMPORAL):
         of_network = {}
         for name, value in tensors.items():
             if name.startswith(prefix):

@@ -17,7 +17,9 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from dml.config.check import check
 from dml.config.constructor import Constructor
+from dml.config.explain import compose_config
 from dml.config.schema import Config, resolve_test_resize
 from dml.config.signatures import import_target
 from dml.core.errors import ConfigError, UserError
@@ -275,3 +277,14 @@ class Builder:
         target = import_target(schedule.node["_target_"], "optim.schedule")
         defaults = schedule.select_missing(default_arguments(target))
         return optimizer, schedule(optimizer=optimizer, **defaults)
+
+
+def fetch_weights(backbone: str) -> None:
+    """Downloads the weights of a network of `configs/backbone`, unless they are there.
+
+    Raises:
+        ConfigError: there is no such network.
+        UserError: the weights cannot be had.
+    """
+    cfg = compose_config("train", ["data=digits", f"backbone={backbone}"])
+    Builder(check(cfg)).constructor("backbone")()

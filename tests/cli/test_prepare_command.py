@@ -3,6 +3,7 @@ import shutil
 import pytest
 
 from dml.cli.prepare_command import PUBLISHED
+from dml.core.errors import UserError
 from dml.data.preparation.sources import SOURCES
 from tests.commands import prepare
 from tests.data.trees import class_folders, truncate
@@ -56,3 +57,77 @@ def test_command_that_makes_no_sense_is_explained(command, message, capsys):
 
 def test_names_of_published_datasets():
     assert set(PUBLISHED) == set(SOURCES)
+
+
+@pytest.mark.parametrize("name", [*PUBLISHED, "all"])
+def test_a_list_has_everything_that_another_program_needs(name, capsys):
+    assert prepare([name, "--list"]) == 0
+    text = capsys.readouterr().out
+    for dataset in PUBLISHED if name == "all" else [name]:
+        for file in SOURCES[dataset].files:
+            assert file.name in text
+            assert all(f"    {address}\n" in text for address in file.addresses)
+            assert file.checksum is None or file.checksum.digits in text
+
+
+@pytest.fixture
+def fetched(monkeypatch):
+    """Names of the networks whose weights were asked for."""
+    names = []
+    monkeypatch.setattr("dml.runs.build.fetch_weights", names.append)
+    return names
+
+
+def test_weights_come_before_the_dataset(fetched, tmp_path, monkeypatch, capsys):
+    made = []
+    monkeypatch.setattr(
+        "dml.data.preparation.prepare.prepare", lambda dataset, *rest: made.append(dataset.name)
+    )
+    root = ["--root", str(tmp_path)]
+    assert prepare(["cub", *root]) == 0
+    assert prepare(["cars", *root, "--no-weights"]) == 0
+    assert prepare(["sop", *root, "--backbone", "resnet50", "--backbone", "dino_s16"]) == 0
+    assert prepare(["weights", "--backbone", "vit_s16"]) == 0
+    assert prepare(["all", *root]) == 0
+    assert fetched == ["bn_inception", "resnet50", "dino_s16", "vit_s16", *["bn_inception"] * 4]
+    assert made == ["cub", "cars", "sop", *PUBLISHED]
+
+
+def test_without_weights_no_dataset_is_downloaded(tmp_path, monkeypatch, capsys):
+    def fail(name):
+        raise UserError("backbone.weights: dead")
+
+    monkeypatch.setattr("dml.runs.build.fetch_weights", fail)
+    assert prepare(["cub", "--root", str(tmp_path)]) == 1
+    error = capsys.readouterr().err
+    assert error == "error: backbone.weights: dead; --no-weights prepares the dataset alone\n"
+
+
+def test_one_dataset_that_fails_does_not_stop_the_others(fetched, tmp_path, monkeypatch, capsys):
+    made = []
+
+    def make(dataset, *rest):
+        if dataset.name == "cars":
+            raise UserError("no address has car_ims.tgz")
+        made.append(dataset.name)
+
+    monkeypatch.setattr("dml.data.preparation.prepare.prepare", make)
+    assert prepare(["all", "--root", str(tmp_path)]) == 1
+    assert made == ["cub", "sop", "inshop"]
+    assert capsys.readouterr().err.splitlines()[-1] == "error: not ready: cars"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["digits", "--no-weights"],
+        ["glyphs", "--backbone", "resnet50"],
+        ["digits", "--list"],
+        ["all", "--check"],
+        ["all", "--url", "http://x"],
+        ["weights", "--archive", "x"],
+    ],
+)
+def test_options_without_a_meaning_are_refused(words, capsys):
+    assert prepare(words) == 2
+    assert capsys.readouterr().err.startswith("error: --")

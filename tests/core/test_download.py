@@ -129,7 +129,7 @@ def test_file_ends_at_the_published_size(site: Path, tmp_path: Path, length: boo
         with pytest.raises(UserError, match=f"more than the published {len(CONTENT):,} bytes"):
             download(f"{address}/data.bin", target, published)
     assert not target.exists()
-    assert (tmp_path / "data.bin.partial").stat().st_size == 0
+    assert not (tmp_path / "data.bin.partial").exists()
 
 
 def test_server_that_never_ends_is_cut_off(site: Path, tmp_path: Path):

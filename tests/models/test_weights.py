@@ -1,14 +1,17 @@
 import argparse
+import hashlib
 import io
 from pathlib import Path
 
 import pytest
 import torch
 
+from dml.core.download import Checksum
 from dml.core.errors import UserError
+from dml.models.bn_inception import BNInception
 from dml.models.embedder import Embedder
 from dml.models.small_cnn import SmallCNN
-from dml.models.weights import find_weights, load_weights, read_state_dict
+from dml.models.weights import PublishedWeights, find_weights, load_weights, read_state_dict
 from tests.core.servers import Behavior, serving
 
 
@@ -62,13 +65,52 @@ def test_a_url_is_fetched_once(source, target, content, sha256, tmp_path):
 @pytest.mark.parametrize("name", ["missing.pth", "other-12345678.pth", "nobody"])
 def test_what_cannot_be_fetched_gives_one_line(target, content, tmp_path, name):
     (tmp_path / "other-12345678.pth").write_bytes(content)
-    reason = {"missing.pth": "404", "other-12345678.pth": "invalid hash", "nobody": "refused"}[name]
+    reason = {"missing.pth": "404", "other-12345678.pth": "sha256 is", "nobody": "refused"}[name]
     with serving(tmp_path, Behavior()) as address:
         url = "http://127.0.0.1:9/model.pth" if name == "nobody" else f"{address}/{name}"
         with pytest.raises(UserError, match=rf"backbone\.weights: .*{reason}.*place it") as error:
             load_weights(target, url)
     assert "\n" not in str(error.value)
-    assert not [path for path in Path(torch.hub.get_dir()).rglob("*") if path.is_file()]
+    assert not [*Path(torch.hub.get_dir()).rglob("[!.]*.pth*")]
+
+
+def test_a_file_that_was_placed_by_hand_is_compared_with_its_checksum(target, content):
+    folder = Path(torch.hub.get_dir()) / "checkpoints"
+    folder.mkdir(parents=True)
+    (folder / "weights-12345678.pth").write_bytes(content)
+    with pytest.raises(UserError, match=r"weights-12345678\.pth: sha256 is .*place it here"):
+        load_weights(target, "http://127.0.0.1:9/weights-12345678.pth")
+
+
+def test_published_weights_come_from_a_mirror_and_are_compared(
+    source, target, content, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("DML_MIRROR", str(tmp_path))
+    address = "http://127.0.0.1:9/weights.pth"
+    right = Checksum("sha256", hashlib.sha256(content).hexdigest())
+    (tmp_path / "weights.pth").write_bytes(content + b"0")
+    with pytest.raises(UserError, match=r"sha256 is .*\n.*refused"):
+        load_weights(target, "imagenet", PublishedWeights(address, right))
+    (tmp_path / "weights.pth").write_bytes(content)
+    load_weights(target, "imagenet", PublishedWeights(address, right))
+    assert _same(source, target)
+
+
+@pytest.mark.parametrize("classifier", ["last_linear", "fc", "new_fc", None])
+@pytest.mark.parametrize("prefix", ["", "base_model.", "module.", "module.base_model."])
+@pytest.mark.parametrize("is_caffe", [False, True])
+def test_conversions_of_bn_inception_are_read(tmp_path, classifier, prefix, is_caffe):
+    torch.manual_seed(0)
+    network = BNInception(weights="none")
+    state = {}
+    for name, value in network.state_dict().items():
+        as_row = is_caffe and value.ndim == 1
+        state[prefix + name] = value[None] if as_row else value
+    if classifier is not None:
+        state[f"{prefix}{classifier}.weight"] = torch.ones(1000, 1024)
+        state[f"{prefix}{classifier}.bias"] = torch.ones(1000)
+    torch.save({"state_dict": state}, tmp_path / "converted.pth")
+    assert _same(network, BNInception(weights=str(tmp_path / "converted.pth")))
 
 
 def test_safetensors_and_wrapped_states_are_read(tmp_path):

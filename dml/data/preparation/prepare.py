@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from dml.core.download import download
+from dml.core.download import download, with_mirror
 from dml.core.errors import UserError, first_line
 from dml.core.fault_injection import fault_point
 from dml.core.locks import wait_for_lock
@@ -22,8 +22,20 @@ from dml.data.preparation.sources import DatasetSource, SourceFile
 from dml.data.preparation.unpack import unpack
 from dml.data.readers.published_dataset import preparation_advice
 
-Sources = dict[str, Path | str]  # local path or URL of each file
+Sources = dict[str, Path | list[str]]  # local path or addresses of each file
 MARK = ".unfinished"  # a file in a folder of archives that are being unpacked
+
+
+def describe_files(dataset: DatasetSource) -> list[str]:
+    """Returns lines on the files of a dataset: name, size, checksum, and every address."""
+    lines = []
+    for file in dataset.files:
+        checksum = "no checksum is published"
+        if file.checksum is not None:
+            checksum = file.checksum.describe()
+        lines.append(f"{file.name}  {checksum}  from {file.home}")
+        lines += [f"  {address}" for address in with_mirror(file.name, file.addresses)]
+    return lines
 
 
 def prepare(
@@ -35,7 +47,8 @@ def prepare(
         dataset: one of `sources.SOURCES`.
         root: the folder of datasets.
         archives: local files, assigned by name if there are several; a folder stands for its files.
-        urls: URLs that replace the usual ones, assigned in the same way.
+        urls: `<file>=<address>`, which replaces the usual addresses of this file; an address alone
+            is assigned by its last part, or to the only file that no other argument names.
 
     Raises:
         UserError: a file is missing, damaged or differs from the published one; nothing is
@@ -57,23 +70,46 @@ def prepare(
 
 
 def _assign_files(dataset: DatasetSource, archives: Sequence[Path], urls: Sequence[str]) -> Sources:
-    """Returns local paths and URLs by the dataset's files; a single file may have any name."""
+    """Returns local paths and addresses by the dataset's files; local files before addresses."""
     names = [file.name for file in dataset.files]
     assigned: Sources = {}
-    arguments: list[Path | str] = [*urls, *archives]
-    for value in arguments:
-        if isinstance(value, Path) and value.is_dir():
-            assigned |= _find_archives(value, names)
-            continue
-        if isinstance(value, Path) and not value.is_file():
-            raise UserError(f"--archive {value} does not exist")
-        name = Path(str(value).partition("?")[0]).name
-        if len(names) == 1:
-            name = names[0]
+    bare = {}  # address → the last part of its path
+    for url in urls:
+        name, _, address = url.partition("=")
+        if name in names:
+            assigned[name] = [address]
+        else:
+            bare[url] = Path(url.partition("?")[0]).name
+    for path in archives:
+        if path.is_dir():
+            assigned |= _find_archives(path, names)
+        elif path.is_file():
+            assigned[_find_name(dataset, path.name, str(path), [])] = path
+        else:
+            raise UserError(f"--archive {path} does not exist")
+    for url, name in bare.items():
+        if name in names:
+            assigned.setdefault(name, [url])
+    for url, name in bare.items():
         if name not in names:
-            raise UserError(f"{value}: {dataset.name} needs {' and '.join(names)}")
-        assigned[name] = value
+            assigned[_find_name(dataset, name, url, [*assigned])] = [url]
     return assigned
+
+
+def _find_name(dataset: DatasetSource, name: str, value: str, assigned: Sequence[str]) -> str:
+    """Returns the file that a value stands for: by its name, or the only one that is left.
+
+    Raises:
+        UserError: several are left, or none.
+    """
+    names = [file.name for file in dataset.files]
+    if name in names:
+        return name
+    left = [name for name in names if name not in assigned]
+    if len(left) == 1:
+        return left[0]
+    advice = "--url <file>=<address> says which one it is" if "://" in value else "rename it"
+    raise UserError(f"{value}: {dataset.name} needs {' and '.join(names)}; {advice}")
 
 
 def _find_archives(folder: Path, names: Sequence[str]) -> Sources:
@@ -100,28 +136,49 @@ def _install(dataset: DatasetSource, root: Path, local: Sources) -> ImageIndex:
         root: the folder of datasets.
         local: what the user named for some of the files; the others are downloaded.
     """
-    sources: Sources = {file.name: file.url for file in dataset.files if file.url}
+    sources: Sources = {}
+    for file in dataset.files:
+        if addresses := with_mirror(file.name, file.addresses):
+            sources[file.name] = addresses
     sources |= local
     _check_sources(dataset, root, sources)
+    _check_local(dataset, local)
     staging, downloads = root / f".{dataset.name}.unpacking", root / ".downloads"
+    archives = {}
+    for file in dataset.files:
+        archives[file.name] = _fetch(file, sources[file.name], downloads)
     _make_staging(staging)
     try:
-        for file in dataset.files:
-            archive = _fetch(file, sources[file.name], downloads)
-            print_plain(f"unpacking {archive}")
-            unpack(archive, staging / file.into)
-            fault_point("unpacked")
-        if dataset.build is not None:
-            dataset.build(staging)
-        index = _verify(dataset, staging)
+        index = _unpack_all(dataset, archives, staging)
         os.sync()  # all files are on disk before the folder is renamed
         _move_into_place(staging / dataset.folder, root / dataset.folder)
+    except UserError:
+        for file in dataset.files:
+            if file.checksum is None:  # it may be the wrong one, and is received again
+                (downloads / file.name).unlink(missing_ok=True)
+        raise
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     for name, source in sources.items():
-        if isinstance(source, str):
+        if not isinstance(source, Path):
             (downloads / name).unlink()
     return index
+
+
+def _unpack_all(dataset: DatasetSource, archives: dict[str, Path], staging: Path) -> ImageIndex:
+    """Unpacks the files of a dataset into a folder, and returns its index.
+
+    Raises:
+        UserError: they are not those of the published dataset.
+    """
+    for file in dataset.files:
+        archive = archives[file.name]
+        print_plain(f"unpacking {archive}")
+        unpack(archive, staging / file.into)
+        fault_point("unpacked")
+    if dataset.build is not None:
+        dataset.build(staging)
+    return _verify(dataset, staging)
 
 
 def _check_sources(dataset: DatasetSource, root: Path, sources: Sources) -> None:
@@ -135,14 +192,24 @@ def _check_sources(dataset: DatasetSource, root: Path, sources: Sources) -> None
         )
 
 
-def _fetch(file: SourceFile, source: Path | str, downloads: Path) -> Path:
-    """Returns the archive, downloaded if its source is an address, with the published checksum."""
-    if isinstance(source, str):
-        print_plain(f"downloading {file.name} from {source}")
-        return download(source, downloads / file.name, file.checksum)
-    if file.checksum is not None:
-        file.checksum.check(source)
-    return source
+def _check_local(dataset: DatasetSource, local: Sources) -> None:
+    """Compares local files with their checksums, before any download."""
+    for file in dataset.files:
+        source = local.get(file.name)
+        if isinstance(source, Path) and file.checksum is not None:
+            file.checksum.check(source)
+
+
+def _fetch(file: SourceFile, source: Path | list[str], downloads: Path) -> Path:
+    """Returns the archive, downloaded if its source is addresses, with the published checksum."""
+    if isinstance(source, Path):
+        return source
+    print_plain(f"downloading {file.name} from {source[0]}", flush=True)
+    advice = (
+        f"run the same command again; or download it elsewhere ({file.home}) and add --archive "
+        f"<file>, or give another address: --url {file.name}=<address>"
+    )
+    return download(source, downloads / file.name, file.checksum, advice=advice)
 
 
 def _move_into_place(folder: Path, target: Path) -> None:

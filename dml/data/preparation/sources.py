@@ -1,4 +1,7 @@
-"""The files of each published dataset and their sources."""
+"""The files of each published dataset and their addresses.
+
+Addresses are places where the files have been seen; their checksums decide whether they are there.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,10 @@ from dml.core.download import Checksum
 from dml.data.image_index import ImageIndex
 from dml.data.readers import cars, cub, inshop, sop
 
+COPIES = "https://huggingface.co/datasets/XiN0919/FGVC/resolve/main"
+DRIVE = "https://drive.usercontent.google.com/download?export=download&confirm=t&id="
+IN_SHOP = "https://mmlab.ie.cuhk.edu.hk/projects/DeepFashion.html"
+
 
 @dataclass(frozen=True)
 class SourceFile:
@@ -19,14 +26,14 @@ class SourceFile:
         name: file name as published.
         home: web page or description of the source.
         checksum: published checksum, if there is one.
-        url: a direct link that needs no login, if there is one.
+        addresses: direct links that need no login, in the order in which they are tried.
         into: folder, below the root of datasets, to which the file is unpacked or copied.
     """
 
     name: str
     home: str
     checksum: Checksum | None = None
-    url: str | None = None
+    addresses: tuple[str, ...] = ()
     into: str = "."
 
 
@@ -50,73 +57,64 @@ class DatasetSource:
     build: Callable[[Path], None] | None = None
 
 
-SOURCES = {
-    dataset.name: dataset
-    for dataset in (
-        DatasetSource(
-            "cub",
-            "CUB_200_2011",
-            (
-                SourceFile(
-                    "CUB_200_2011.tgz",
-                    home="https://data.caltech.edu/records/65de6-vp158",
-                    checksum=Checksum("md5", "97eceeb196236b17998738112f37df78", 1_150_585_339),
-                    url="https://data.caltech.edu/records/65de6-vp158/files/CUB_200_2011.tgz",
-                ),
-            ),
-            cub.read_cub,
-        ),
-        DatasetSource(
-            "cars",
-            "cars196",
-            (
-                # No longer available from Stanford.
-                SourceFile(
-                    "car_ims.tgz",
-                    home="a copy of ai.stanford.edu/~jkrause/car196/car_ims.tgz",
-                    checksum=Checksum("md5", "d5c8f0aa497503f355e17dc7886c3f14"),
-                    into="cars196",
-                ),
-                SourceFile(
-                    "cars_annos.mat",
-                    home="a copy of ai.stanford.edu/~jkrause/car196/cars_annos.mat",
-                    checksum=Checksum("md5", "b407c6086d669747186bd1d764ff9dbc"),
-                    into="cars196",
-                ),
-            ),
-            cars.read_cars,
-        ),
-        DatasetSource(
-            "sop",
-            "Stanford_Online_Products",
-            (
-                SourceFile(
-                    "Stanford_Online_Products.zip",
-                    home="https://cvgl.stanford.edu/projects/lifted_struct",
-                    checksum=Checksum("md5", "7f73d41a2f44250d4779881525aea32e", 3_083_860_082),
-                    url="http://ftp.cs.stanford.edu/cs/cvgl/Stanford_Online_Products.zip",
-                ),
-            ),
-            sop.read_sop,
-        ),
-        DatasetSource(
-            "inshop",
-            "inshop",
-            (
-                SourceFile(
-                    "img.zip",
-                    home="https://mmlab.ie.cuhk.edu.hk/projects/DeepFashion.html, after an "
-                    "agreement: In-shop Clothes Retrieval Benchmark/Img/img.zip",
-                    into="inshop",
-                ),
-                SourceFile(
-                    "list_eval_partition.txt",
-                    home="https://mmlab.ie.cuhk.edu.hk/projects/DeepFashion.html, after an "
-                    "agreement: In-shop Clothes Retrieval Benchmark/Eval/list_eval_partition.txt",
-                    into="inshop",
-                ),
-            ),
-            inshop.read_inshop,
-        ),
-    )
-}
+CUB = SourceFile(
+    "CUB_200_2011.tgz",
+    home="https://data.caltech.edu/records/65de6-vp158",
+    checksum=Checksum("md5", "97eceeb196236b17998738112f37df78", 1_150_585_339),
+    addresses=(
+        "https://data.caltech.edu/records/65de6-vp158/files/CUB_200_2011.tgz",
+        "https://s3.amazonaws.com/fast-ai-imageclas/CUB_200_2011.tgz",
+        f"{COPIES}/CUB_200_2011.tgz",
+        f"{DRIVE}1hbzc_P1FuxMkcabkgn9ZKinBwW683j45",
+    ),
+)
+CARS = (
+    # The small file first, whose failure costs no hour.
+    SourceFile(
+        "cars_annos.mat",
+        home="a copy of ai.stanford.edu/~jkrause/car196/cars_annos.mat",
+        checksum=Checksum("md5", "b407c6086d669747186bd1d764ff9dbc"),
+        addresses=(f"{COPIES}/cars_annos.mat",),
+        into="cars196",
+    ),
+    SourceFile(
+        "car_ims.tgz",
+        home="a copy of ai.stanford.edu/~jkrause/car196/car_ims.tgz",
+        checksum=Checksum("md5", "d5c8f0aa497503f355e17dc7886c3f14"),
+        addresses=(f"{COPIES}/car_ims.tgz",),
+        into="cars196",
+    ),
+)
+SOP = SourceFile(
+    "Stanford_Online_Products.zip",
+    home="https://cvgl.stanford.edu/projects/lifted_struct",
+    checksum=Checksum("md5", "7f73d41a2f44250d4779881525aea32e", 3_083_860_082),
+    addresses=(
+        "http://ftp.cs.stanford.edu/cs/cvgl/Stanford_Online_Products.zip",
+        "ftp://cs.stanford.edu/cs/cvgl/Stanford_Online_Products.zip",
+        f"{DRIVE}1TclrpQOF_ullUP99wk_gjGN8pKvtErG8",
+    ),
+)
+# No checksums are published: the counts and the decoding of all images are the check.
+INSHOP = (
+    SourceFile(
+        "list_eval_partition.txt",
+        home=f"{IN_SHOP}: In-shop Clothes Retrieval Benchmark/Eval/list_eval_partition.txt",
+        addresses=(f"{DRIVE}0B7EVK8r0v71pYVBqLXpRVjhHeWM&resourcekey=0-rxJ2QcImN-IRo_Bv9QSXmg",),
+        into="inshop",
+    ),
+    SourceFile(
+        "img.zip",
+        home=f"{IN_SHOP}: In-shop Clothes Retrieval Benchmark/Img/img.zip",
+        addresses=(f"{DRIVE}0B7EVK8r0v71pS2YxRE1QTFZzekU&resourcekey=0-2n-dbZygJiZdm0UbEaFRTA",),
+        into="inshop",
+    ),
+)
+
+PUBLISHED = (
+    DatasetSource("cub", "CUB_200_2011", (CUB,), cub.read_cub),
+    DatasetSource("cars", "cars196", CARS, cars.read_cars),
+    DatasetSource("sop", "Stanford_Online_Products", (SOP,), sop.read_sop),
+    DatasetSource("inshop", "inshop", INSHOP, inshop.read_inshop),
+)
+SOURCES = {dataset.name: dataset for dataset in PUBLISHED}

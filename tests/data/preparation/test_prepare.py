@@ -154,3 +154,87 @@ def test_what_another_process_has_prepared_meanwhile_is_kept(
     assert visible(root) == [cub.folder]
     assert (root / cub.folder / "mark").exists()
     assert "nothing to do" in capsys.readouterr().out.splitlines()[-1]
+
+
+def addresses_of(dataset: DatasetSource, *addresses: str) -> DatasetSource:
+    """Returns the dataset with other addresses of its files, in folders of servers."""
+    files = []
+    for file in dataset.files:
+        own = tuple(f"{address}/{file.name}" for address in addresses)
+        files.append(replace(file, addresses=own))
+    return replace(dataset, files=tuple(files))
+
+
+@pytest.mark.parametrize("name", sorted(TREES))
+def test_every_dataset_has_addresses_and_the_next_one_delivers(name, root, tmp_path, capsys):
+    assert all(file.addresses for file in SOURCES[name].files)
+    dataset, page = publish(name, tmp_path), Behavior(content=b"<html><title>Moved</title>")
+    with serving(tmp_path / "site", page) as first, serving(tmp_path / "site", Behavior()) as next_:
+        prepare(addresses_of(dataset, first, next_), root)
+    lines = capsys.readouterr().out.splitlines()
+    left = [line for line in lines if "a web page (Moved), not the file; trying" in line]
+    assert len(left) == len(dataset.files)
+    assert visible(root) == [dataset.folder]
+
+
+@pytest.mark.parametrize("name", ["cars", "inshop"])
+def test_addresses_of_several_files_are_named_or_what_is_left(name, root, tmp_path):
+    dataset = publish(name, tmp_path)
+    first, second = dataset.files
+    site = tmp_path / "site"
+    with serving(site, Behavior()) as address:
+        for file in (first, second):  # as Drive names them
+            (site / f"uc-{file.name}").write_bytes((site / file.name).read_bytes())
+        drive = {
+            file.name: f"{address}/uc-{file.name}?id=a=b&confirm=t" for file in (first, second)
+        }
+        for urls in ([drive[first.name]], [*drive.values()]):
+            with pytest.raises(UserError, match=r"--url <file>=<address> says which one it is$"):
+                prepare(addresses_of(dataset), root, urls=urls)
+        choices = [
+            [f"{name}={url}" for name, url in drive.items()],
+            [f"{first.name}={drive[first.name]}", drive[second.name]],
+            [drive[second.name], f"{address}/{first.name}"],
+        ]
+        for urls in choices:
+            prepare(addresses_of(dataset), root, urls=urls)
+            assert visible(root) == [dataset.folder]
+            shutil.rmtree(root)
+        prepare(addresses_of(dataset), root, [site / first.name], [drive[second.name]])
+    assert visible(root) == [dataset.folder]
+
+
+def test_a_mirror_has_the_files_by_name(root, tmp_path, monkeypatch):
+    for name in ("cub", "inshop"):
+        folder = tmp_path / name
+        folder.mkdir()
+        dataset = publish(name, folder)
+        monkeypatch.setenv("DML_MIRROR", str(folder / "site"))
+        prepare(addresses_of(dataset, "http://127.0.0.1:9"), root)
+        assert (root / dataset.folder).is_dir()
+
+
+def test_a_wrong_file_without_a_checksum_is_received_again(root, tmp_path):
+    published = publish("inshop", tmp_path)
+    files = tuple(replace(file, checksum=None) for file in published.files)
+    dataset = replace(published, files=files)
+    partition = tmp_path / "site" / "list_eval_partition.txt"
+    right = partition.read_bytes()
+    partition.write_bytes(right.replace(b"train", b"other"))
+    with serving(tmp_path / "site", Behavior()) as address:
+        with pytest.raises(UserError, match="this is not the published inshop"):
+            prepare(addresses_of(dataset, address), root)
+        partition.write_bytes(right)
+        prepare(addresses_of(dataset, address), root)
+    assert visible(root) == [dataset.folder]
+
+
+def test_where_no_address_has_a_file_the_message_has_all_that_is_needed(root, tmp_path):
+    dataset = addresses_of(publish("cub", tmp_path), "http://127.0.0.1:9", "http://127.0.0.1:10")
+    with pytest.raises(UserError) as caught:
+        prepare(dataset, root)
+    (file,) = dataset.files
+    message = str(caught.value)
+    for part in (*file.addresses, file.checksum.digits, file.home, "--archive", "--url"):
+        assert part in message
+    assert "--archive" in message.splitlines()[-1]
