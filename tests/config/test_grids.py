@@ -40,6 +40,17 @@ def test_a_value_of_the_grids_selects(given, number):
         assert found == [given]
 
 
+@pytest.mark.parametrize("losses", [["arcface"], ["c1", "arcface"], ["arcface", "ms", "c2"]])
+@pytest.mark.parametrize("as_params", [False, True])
+def test_other_values_than_those_of_the_grids_replace_them(losses, as_params):
+    """Each once, with all the rest of the grids."""
+    word = ",".join(losses)
+    params, typed = ({"loss": word}, []) if as_params else ({"loss": "x"}, [f"loss={word}"])
+    jobs = expand_grids(params, GRIDS, typed)
+    rest = [["method=plain"], ["method=ccp", "method.k=1"], ["method=ccp", "method.k=8"]]
+    assert jobs == [[f"loss={loss}", *others] for loss in losses for others in rest]
+
+
 def test_values_of_the_grids_that_no_job_combines():
     with pytest.raises(ConfigError) as caught:
         expand_grids({}, GRIDS, ["loss=ms", "method=plain"])

@@ -136,6 +136,21 @@ def test_equals_the_equation_with_references(name, batch: Batch, seed, size, con
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize("margin", [0.0, 1.0, 2.0])
+@SETTINGS
+@given(labels=st.lists(st.integers(0, 2), min_size=8, max_size=8))
+def test_triplets_at_the_margin_exactly_have_no_loss(margin, dtype, labels) -> None:
+    """Of whole numbers on a line, many triplets are: r_ap + m = r_an."""
+    assert_matches(
+        AllTripletsLoss(margin),
+        lambda x, y: reference.triplet_reference(x, y, x, y, range(8), margin),
+        torch.arange(8.0)[:, None],
+        torch.tensor(labels),
+        dtype,
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 @pytest.mark.parametrize("scale", [0.3, 3.0])
 @pytest.mark.parametrize("name", CASES)
 def test_a_batch_as_its_own_references_is_the_batch(name, scale, dtype) -> None:

@@ -57,3 +57,29 @@ def test_w2_is_the_distance_of_proxies_to_training_images_on_the_sphere(points):
         min(float((fields[c] - image).norm()) for image in images[classes == c]) for c in range(3)
     ]
     assert found["w2"] == pytest.approx(sum(nearest) / 3, rel=1e-5)
+
+
+def of_split(points, split, names):
+    """The measures of a split by a network that is trained."""
+    _, _, training, classes = points
+    method = Plain(MeanFieldContrastiveLoss(3, 4))
+    metrics = ExtraMetrics(names, nn.Identity(), method, lambda: (training, classes), list)
+    return metrics.of_run([], {"metrics": {}}, split)
+
+
+def test_matches_of_a_query_and_gallery_split_are_those_of_all_its_images(points):
+    test, labels, *_ = points
+    whole = SplitEmbeddings(test, labels)
+    parted = SplitEmbeddings(test[:15], labels[:15], test[15:], labels[15:])
+    names = ["fnmr_at_fmr_0.01", "fnmr_at_fmr_0.001"]
+    found = of_split(points, parted, names)
+    assert found == of_split(points, whole, names)
+    assert found != of_split(points, SplitEmbeddings(test[:15], labels[:15]), names)
+
+
+def test_a_query_in_the_gallery_is_no_match_of_its_own(points):
+    test, labels, *_ = points
+    both = SplitEmbeddings(test, labels, test, labels, torch.arange(len(test)))
+    alone = of_split(points, SplitEmbeddings(test, labels), ["mrr_at_r"])
+    assert of_split(points, both, ["mrr_at_r"]) == pytest.approx(alone)
+    assert of_split(points, both._replace(self_index=None), ["mrr_at_r"])["mrr_at_r"] == 1

@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,18 @@ def test_networks_that_do_not_fit_are_refused(model):
         ConfigError, match=r"^backbone: TimmBackbone .* returns a (list|tuple), not"
     ):
         TimmBackbone(model, "none", size)
+
+
+def test_options_of_the_input_replace_those_of_the_record():
+    recorded = TimmBackbone("test_vit", "none", 32).input
+    record = find_record("test_vit")
+    assert (recorded.mean, recorded.std) == (tuple(record["mean"]), tuple(record["std"]))
+    channels = {"mean": (0.1, 0.2, 0.3), "std": (0.4, 0.5, 0.6)}
+    options = channels | {"interpolation": "bicubic", "crop_share": None}
+    for name, value in options.items():
+        assert getattr(recorded, name) != value
+        changed = TimmBackbone("test_vit", "none", 32, **{name: value}).input
+        assert changed == replace(recorded, **{name: value})
 
 
 def test_a_size_that_does_not_fit_names_the_option():
