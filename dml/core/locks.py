@@ -20,7 +20,8 @@ from dml.core.errors import UserError
 from dml.core.regular_files import check_regular, read_regular
 
 log = logging.getLogger(__name__)
-_held: dict[Path, int] = {}  # locks of this process, and the inodes of their files
+# Locks of this process, and folders that it shares with others: path → folder, inode of the path.
+_held: dict[Path, tuple[Path, int]] = {}
 
 
 class Busy(UserError):
@@ -39,6 +40,19 @@ class Busy(UserError):
         return UserError, self.args  # in another process, where a launcher returns it
 
 
+class FolderGone(UserError):
+    """A folder that this process writes to was deleted, moved or replaced."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(
+            f"outputs: {folder} was deleted, moved or replaced while this process wrote to it; "
+            f"start the command again"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return UserError, self.args  # in another process, where a launcher returns it
+
+
 @contextmanager
 def wait_for_lock(path: Path, purpose: str = "") -> Iterator[None]:
     """Holds the exclusive lock `path`, after waiting for the process that holds it.
@@ -49,7 +63,9 @@ def wait_for_lock(path: Path, purpose: str = "") -> Iterator[None]:
 
     Raises:
         OSError: the file cannot be written, or the file system has no locks.
+        FolderGone: see `check_held`.
     """
+    check_held(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = _exclusive(path)
     try:
@@ -72,7 +88,9 @@ def try_lock(path: Path) -> Iterator[None]:
     Raises:
         Busy: another process holds the lock.
         UserError: the file cannot be written, or the file system has no locks.
+        FolderGone: see `check_held`.
     """
+    check_held(path)
     lock = _exclusive(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -122,26 +140,40 @@ def find_held(folder: Path) -> Path | None:
     return next(filter(is_locked, folder.rglob("*.lock")), None)
 
 
+@contextmanager
+def share_folder(folder: Path) -> Iterator[None]:
+    """Lets `check_held` check a folder that processes share without a lock on all of it."""
+    path = folder.absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    _held[path] = path, folder.stat().st_ino
+    try:
+        yield
+    except OSError:
+        check_held(path / "any file")  # a clearer reason
+        raise
+    finally:
+        _held.pop(path)
+
+
 def check_held(path: Path) -> None:
-    """Checks the locks of this process in the folders above a file that it is about to write.
+    """Checks the folders above a file that this process is about to write.
+
+    Those are checked in which it holds a lock, and those of `share_folder`.
 
     Raises:
-        UserError: one is gone, as it is with its folder: what was saved before is lost, and writing
-            on would make a folder that looks like a run.
+        FolderGone: one is gone, or its lock: what was saved before is lost, and writing on would
+            make a folder that looks like a run.
     """
     parents = path.absolute().parents
-    for lock, inode in [*_held.items()]:
-        if lock.parent not in parents:
+    for held, (folder, inode) in [*_held.items()]:
+        if folder not in parents:
             continue
         try:
-            is_same = lock.stat().st_ino == inode
+            is_same = held.stat().st_ino == inode
         except OSError:
             is_same = False
         if not is_same:
-            raise UserError(
-                f"outputs: {lock.parent} was deleted, moved or replaced while this process wrote "
-                f"to it; start the command again"
-            )
+            raise FolderGone(folder)
 
 
 @contextmanager
@@ -149,12 +181,12 @@ def _named(lock: FileLock, path: Path) -> Iterator[None]:
     """Writes the name of this process into the file while the lock is held; then releases it."""
     try:
         path.write_text(f"process {os.getpid()} on {socket.gethostname()}\n", encoding="utf-8")
-        _held[path.absolute()] = path.stat().st_ino
+        _held[path.absolute()] = path.absolute().parent, path.stat().st_ino
         yield
     finally:
         _held.pop(path.absolute(), None)
-        with suppress(OSError):  # the folder may be gone
-            path.write_text("", encoding="utf-8")
+        with suppress(OSError):  # the folder may be gone, and nothing is made in its place
+            os.truncate(path, 0)
         lock.release()
 
 
