@@ -26,10 +26,10 @@ from dml.core.regular_files import check_regular, read_regular
 from dml.core.waits import NoAnswerError, SignsOfLife, Wait, print_note
 
 log = logging.getLogger(__name__)
-
+# Locks of this process, and folders that it shares with others: path → folder, inode of the path.
+_held: dict[Path, tuple[Path, int]] = {}
 BEAT_SECONDS = 5.0  # between two touches of the files of held locks
 POLL_SECONDS = 1.0  # between two attempts to get a lock
-_held: dict[Path, int] = {}  # locks of this process, and the inodes of their files
 _beats: list[threading.Thread] = []  # the thread that touches them; a forked child has its own
 
 
@@ -40,6 +40,19 @@ class Busy(UserError):
         self.path, self.holder = path, read_holder(path)
         super().__init__(
             f"outputs: {path.parent} is being written by {self.holder}; wait for it, or stop it"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return UserError, self.args  # in another process, where a launcher returns it
+
+
+class FolderGone(UserError):
+    """A folder that this process writes to was deleted, moved or replaced."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(
+            f"outputs: {folder} was deleted, moved or replaced while this process wrote to it; "
+            f"start the command again"
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -58,7 +71,9 @@ def wait_for_lock(path: Path, purpose: str = "") -> Iterator[None]:
         OSError: the file cannot be written, or the file system has no locks.
         RunStopped: this process is asked to stop while it waits.
         NoAnswerError: the holder has not answered for too long.
+        FolderGone: see `check_held`.
     """
+    check_held(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = _exclusive(path)
     try:
@@ -147,7 +162,9 @@ def try_lock(path: Path) -> Iterator[None]:
     Raises:
         Busy: another process holds the lock.
         UserError: the file cannot be written, or the file system has no locks.
+        FolderGone: see `check_held`.
     """
+    check_held(path)
     lock = _exclusive(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -197,26 +214,40 @@ def find_held(folder: Path) -> Path | None:
     return next(filter(is_locked, folder.rglob("*.lock")), None)
 
 
+@contextmanager
+def share_folder(folder: Path) -> Iterator[None]:
+    """Lets `check_held` check a folder that processes share without a lock on all of it."""
+    path = folder.absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    _held[path] = path, folder.stat().st_ino
+    try:
+        yield
+    except OSError:
+        check_held(path / "any file")  # a clearer reason
+        raise
+    finally:
+        _held.pop(path)
+
+
 def check_held(path: Path) -> None:
-    """Checks the locks of this process in the folders above a file that it is about to write.
+    """Checks the folders above a file that this process is about to write.
+
+    Those are checked in which it holds a lock, and those of `share_folder`.
 
     Raises:
-        UserError: one is gone, as it is with its folder: what was saved before is lost, and writing
-            on would make a folder that looks like a run.
+        FolderGone: one is gone, or its lock: what was saved before is lost, and writing on would
+            make a folder that looks like a run.
     """
     parents = path.absolute().parents
-    for lock, inode in [*_held.items()]:
-        if lock.parent not in parents:
+    for held, (folder, inode) in [*_held.items()]:
+        if folder not in parents:
             continue
         try:
-            is_same = lock.stat().st_ino == inode
+            is_same = held.stat().st_ino == inode
         except OSError:
             is_same = False
         if not is_same:
-            raise UserError(
-                f"outputs: {lock.parent} was deleted, moved or replaced while this process wrote "
-                f"to it; start the command again"
-            )
+            raise FolderGone(folder)
 
 
 @contextmanager
@@ -224,13 +255,13 @@ def _named(lock: FileLock, path: Path) -> Iterator[None]:
     """Writes the name of this process into the file while the lock is held; then releases it."""
     try:
         path.write_text(f"process {os.getpid()} on {socket.gethostname()}\n", encoding="utf-8")
-        _held[path.absolute()] = path.stat().st_ino
+        _held[path.absolute()] = path.absolute().parent, path.stat().st_ino
         _start_beats()
         yield
     finally:
         _held.pop(path.absolute(), None)
-        with suppress(OSError):  # the folder may be gone
-            path.write_text("", encoding="utf-8")
+        with suppress(OSError):  # the folder may be gone, and nothing is made in its place
+            os.truncate(path, 0)
         lock.release()
 
 
@@ -249,9 +280,9 @@ def _beat() -> None:
     """Touches the files of the held locks, which are seldom none, until the process ends."""
     while True:
         time.sleep(BEAT_SECONDS)
-        for path, inode in [*_held.items()]:
+        for path, (folder, inode) in [*_held.items()]:
             with suppress(OSError):
-                if path.stat().st_ino == inode:
+                if path != folder and path.stat().st_ino == inode:
                     os.utime(path)
 
 

@@ -182,7 +182,7 @@ class Experiment:
     overrides: Sequence[str] | None
 
     def __post_init__(self) -> None:
-        self.world = self.context.world
+        self.world, self.begun_with = self.context.world, self.context.config
         tracker = self.world.run_on_main(self.context.builder.tracker)
         self.tracker = Tracker() if tracker is None else GuardedTracker(tracker, print_line)
 
@@ -363,6 +363,7 @@ class Experiment:
         with track_run(self.tracker, info):
             results = list(train_jobs(context, folder, request, self.tracker))
             with raise_on_signals(saved=True) if world.size == 1 else nullcontext():
+                world.run_on_main(self._restore_config)
                 summary = summarize(context, folder, results)
                 summary["wall_seconds"] = round(time.monotonic() - started, 2)
                 if outcome is not None:
@@ -371,6 +372,12 @@ class Experiment:
                 world.broadcast_from_main(partial(self._draw_curves, summary))
             self.tracker.conclude(summary, folder.pictures())
         return summary
+
+    def _restore_config(self) -> None:
+        """Writes the config again if it was deleted during the training: the summary holds it."""
+        if not self.folder.config.exists():
+            self.folder.write_config(self.begun_with)
+            print_line(f"note: outputs: {self.folder.config} was deleted; it is written again")
 
     def _store(self, summary: dict[str, Any]) -> None:
         """Writes the summary, before the curves and the tracker, which cannot cost it then."""

@@ -12,14 +12,16 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from dml.core.errors import UserError
 from dml.core.locks import Busy, HolderWait, try_lock
-from dml.data.protocol import Job
+from dml.data.protocol import FOLDS, Job
+from dml.runs.console import print_line
 from dml.runs.context import RunContext
-from dml.runs.folder.run_folder import RUN_LOCK, RunFolder
+from dml.runs.folder.run_folder import EMBEDDINGS, RUN_LOCK, RunFolder
 from dml.runs.job import JobRun, Result
 from dml.runs.resource_errors import translate_resource_errors
 from dml.runs.workers import Stop
@@ -57,6 +59,7 @@ class _Process:
     folder: RunFolder
     stop: Stop
     tracker: Tracker | None
+    _noted: set[str] = field(default_factory=set)  # names of models
 
     def __post_init__(self) -> None:
         self.world = self.context.world
@@ -71,6 +74,7 @@ class _Process:
         others = HolderWait(REMEDY)
         while True:
             results = read_results(self.context, self.folder)
+            self._note_lost(results[:finished])
             if self.tracker is not None:
                 self._collect_rows(self.tracker, results)
                 for result in results[finished:]:
@@ -86,6 +90,16 @@ class _Process:
                     return
                 wait(self.stop, others, self._claims(results))
         self.history.sort()  # jobs in parallel, or continued in turn, wrote in another order
+
+    def _note_lost(self, results: Sequence[Result | None]) -> None:
+        """Says which models are trained again because their results were deleted meanwhile."""
+        for job, result in zip(self.context.jobs, results, strict=False):
+            if result is None and job.name not in self._noted:
+                self._noted.add(job.name)
+                print_line(
+                    f"note: outputs: the result in {self.folder.job(job.name)} was deleted or "
+                    f"moved while this process trained; the model is trained again"
+                )
 
     def _collect_rows(self, tracker: Tracker, results: Sequence[Result | None]) -> None:
         """Takes the rows of other processes into the history of the run."""
@@ -150,10 +164,25 @@ class _Process:
 
 
 def read_results(context: RunContext, folder: RunFolder) -> list[Result | None]:
-    """Returns the results of all models, in order; None for those that are not finished."""
+    """Returns the results of all models, in order; None for those that are not finished.
+
+    Raises:
+        UserError: a model that is finished lacks the embeddings that are joined with others.
+    """
+    joined = FOLDS[context.config.protocol.splits] > 1 and context.trial is None
 
     def read() -> list[Result | None]:
-        return [folder.read_result(job.name) for job in context.jobs]
+        results = []
+        for job in context.jobs:
+            result = folder.read_result(job.name)
+            embeddings = folder.job(job.name) / EMBEDDINGS
+            if result is not None and joined and len(job.test.query) and not embeddings.exists():
+                raise UserError(
+                    f"outputs: {embeddings} was deleted or moved; put it back, or remove "
+                    f"{embeddings.parent}, and the same command trains this model again"
+                )
+            results.append(result)
+        return results
 
     return context.world.broadcast_from_main(read)
 

@@ -106,10 +106,8 @@ def _run(work: Work, config: Config, folder: Path, output: Connection, threads: 
             return RunStopped("the process that started this one ended", ExitStatus.TIME_LIMIT)
         return requested()
 
-    with (
-        end_in_time(),
-        suppress(RunStopped, UserError),
-        write_log(folder, "worker"),
-        requested,
-    ):
-        work(config, stop)
+    try:
+        with end_in_time(), suppress(RunStopped), write_log(folder, "worker"), requested:
+            work(config, stop)
+    except UserError as error:  # the other processes go on, or end with it too
+        print_line(f"note: process {os.getpid()} ended: {error}", logged=False)

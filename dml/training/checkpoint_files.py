@@ -23,9 +23,12 @@ from dml.core.atomic_io import replace_file
 from dml.core.deadline import note_saved
 from dml.core.errors import UserError, first_line
 from dml.core.fault_injection import fault_point
+from dml.core.locks import check_held
 from dml.core.regular_files import open_regular
 from dml.core.run_log import run_logger
 from dml.training.process_group import SINGLE_PROCESS, ProcessGroup
+
+HAS_BEST = "has_best"  # in the last state: whether `best.pt` was written before it
 
 
 class Checkpoints:
@@ -50,6 +53,7 @@ class Checkpoints:
         self.folder, self.identity, self.world = Path(folder), identity, world
         self.last, self.best = self.folder / "last.pt", self.folder / "best.pt"
         self._best_state: dict[str, Any] | None = None  # of the next `save`
+        self._has_best = False  # since an earlier `save`
         self._executor = ThreadPoolExecutor(1, "checkpoint writer")
         self._written: Future[None] = Future()
         self._written.set_result(None)
@@ -96,8 +100,11 @@ class Checkpoints:
         try:
             if best is not None:  # first, because the last state refers to it
                 self._replace(self.best, best)
+                self._has_best = True
+            elif self._has_best:
+                self._check_best()
             fault_point("between_checkpoints")
-            self._replace(self.last, state)
+            self._replace(self.last, {**state, HAS_BEST: self._has_best})
         except OSError as error:
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             remedy = "free some space" if full else "repair that"
@@ -108,6 +115,15 @@ class Checkpoints:
         names = "last.pt" if best is None else "best.pt and last.pt"
         run_logger.info("saved %s/%s, step %s", self.folder.name, names, state.get("step"))
         note_saved(self.folder.name, state.get("step", 0))
+
+    def _check_best(self) -> None:
+        """Raises UserError if the best weights are gone, which no later save writes again."""
+        if not self.best.is_file():
+            check_held(self.best)  # its folder is gone with it
+            raise UserError(
+                f"outputs: {self.best} was deleted, moved or replaced while this process trained; "
+                f"put it back, or start over with overwrite=true"
+            )
 
     def _replace(self, path: Path, state: dict[str, Any]) -> None:
         # To an open file: given a path, torch.save would write the file name into the file, and
@@ -122,11 +138,22 @@ class Checkpoints:
         """Returns the last state; None if there is no checkpoint.
 
         Raises:
-            UserError: the checkpoint cannot be read, or it belongs to another run.
+            UserError: the checkpoint cannot be read, or it belongs to another run, or the best
+                weights so far are missing.
         """
-        state = self.world.broadcast_from_main(lambda: self._read(self.last))
+        state = self.world.broadcast_from_main(self._load)
+        self._has_best = state is not None and state.pop(HAS_BEST, False)
         note_saved(self.folder.name, 0 if state is None else state.get("step", 0))
         return state
+
+    def _load(self) -> dict[str, Any] | None:
+        state = self._read(self.last)
+        if state is not None and state.get(HAS_BEST) and not self.best.exists():
+            raise self._missing_best()
+        return state
+
+    def _missing_best(self) -> UserError:
+        return UserError(f"resume: {self.best} is missing; overwrite=true starts over")
 
     def load_best(self) -> dict[str, Any]:
         """Returns the state of the best evaluation.
@@ -136,7 +163,7 @@ class Checkpoints:
         """
         state = self.world.broadcast_from_main(lambda: self._read(self.best))
         if state is None:
-            raise UserError(f"resume: {self.best} is missing; overwrite=true starts over")
+            raise self._missing_best()
         return state
 
     def _read(self, path: Path) -> dict[str, Any] | None:

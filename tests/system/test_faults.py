@@ -19,8 +19,10 @@ from dml.core.exit_status import ExitStatus
 from dml.methods.plain import Plain
 from dml.runs.embeddings import Evaluator
 from dml.training import trainer
+from dml.training.checkpoint_files import Checkpoints
 from tests.conftest import TINY, compose_config
 from tests.data.trees import class_folders, truncate
+from tests.runs.small_runs import SMALL
 from tests.system.conftest import DIGITS
 from tests.system.finished_runs import only_run_folder, results_of, start
 
@@ -116,6 +118,141 @@ def test_a_folder_that_is_gone_during_training(command_line, after_step, tmp_pat
     if act is not replace:
         assert not outputs.exists()  # nothing half made
     assert not list(tmp_path.rglob("summary.json"))
+
+
+@pytest.fixture
+def complete_saves(monkeypatch):
+    """Each checkpoint is written before training goes on, so that no file comes in between."""
+    save = Checkpoints.save
+
+    def save_and_wait(checkpoints, state):
+        save(checkpoints, state)
+        checkpoints.wait()
+
+    monkeypatch.setattr(Checkpoints, "save", save_and_wait)
+
+
+FOLDS = (*SMALL, "protocol.epochs=3")
+SEARCH = (*FOLDS, "protocol.repeats=1", "search=bayes", "search.trials=3")
+KINDS = {
+    "sweep": ("-m", *DIGITS, "seed=0,1"),
+    "folds": FOLDS,
+    "search": SEARCH,
+    "workers": (*FOLDS, "protocol.workers=2"),
+    "workers-of-a-search": (*SEARCH, "protocol.workers=2"),
+}
+SOAK = ("workers", "workers-of-a-search")  # processes that load torch
+
+
+@pytest.mark.parametrize("act", [delete, move, replace])
+@pytest.mark.parametrize(
+    ("kind", "where"),
+    [
+        ("sweep", "{run}"),
+        ("folds", "{run}"),
+        ("folds", "{run}/checkpoints"),
+        ("search", "{run}"),
+        ("search", "{run}/search"),
+        ("search", "{run}/search/trials/0000"),
+        *(pytest.param(kind, "{run}", marks=pytest.mark.soak) for kind in SOAK),
+    ],
+)
+@pytest.mark.promise(
+    "guides/resume.md",
+    "the run folder is deleted, moved or replaced: the run ends at its next save, and leaves "
+    "nothing half made",
+)
+def test_a_folder_that_is_gone_during_runs_of_all_kinds(
+    command_line, after_step, complete_saves, tmp_path, glyphs_root, kind, where, act
+):
+    outputs, gone = tmp_path / "outputs", []
+
+    def harm():
+        (config,) = outputs.rglob("config.yaml")
+        folder = Path(where.format(run=config.parent))
+        gone.append(folder)
+        act(folder)
+
+    after_step(3, harm)
+    words = [*KINDS[kind], f"outputs={outputs}", "evaluation.measures=[]"]
+    if kind != "sweep":
+        words.append(f"data.root={glyphs_root}")
+    status, _, err = command_line(*words)
+    assert status == ExitStatus.FAILED
+    assert err.count("was deleted, moved or replaced") == (2 if kind == "sweep" else 1), err
+    assert "Traceback" not in err
+    if act is not replace:
+        assert not gone[0].exists()
+    assert len(list(outputs.rglob("summary.json"))) == (kind == "sweep")
+
+
+def run_harmed(command_line, after_step, words, name, harm, step=9):
+    """Runs a training in which a file of its folder is harmed after a step."""
+    after_step(step, lambda: harm(next(Path().rglob(name))))
+    status, out, err = command_line(*words)
+    assert "Traceback" not in err
+    return status, out, err
+
+
+@pytest.mark.parametrize("harm", [Path.unlink, lambda path: (path.unlink(), path.mkdir())])
+@pytest.mark.promise(
+    "guides/resume.md",
+    "the best weights are deleted, moved or replaced: the run ends at its next save, before hours "
+    "are lost",
+)
+def test_best_weights_that_are_gone(
+    command_line, after_step, complete_saves, tmp_path, monkeypatch, harm
+):
+    monkeypatch.chdir(tmp_path)
+    words = (*DIGITS, "protocol.epochs=9")  # the first epoch stays the best
+    status, _, err = run_harmed(command_line, after_step, words, "best.pt", harm)
+    assert "best.pt was deleted, moved or replaced" in only_line(status, err)
+    assert not list(Path().rglob("summary.json"))
+    after_step(1, lambda: pytest.fail("it trains"))
+    for path in Path().rglob("best.pt"):
+        path.rmdir()
+    status, _, err = command_line(*words)
+    assert "best.pt is missing" in only_line(status, err)
+
+
+def test_a_config_that_is_deleted_is_written_again(
+    command_line, after_step, tmp_path, monkeypatch, undisturbed
+):
+    monkeypatch.chdir(tmp_path)
+    kept = []
+
+    def harm(path):
+        kept.append(path.read_bytes())
+        path.unlink()
+
+    status, out, _ = run_harmed(command_line, after_step, DIGITS, "config.yaml", harm)
+    assert status == ExitStatus.FINISHED
+    assert "config.yaml was deleted; it is written again" in " ".join(out.split())
+    folder = only_run_folder(Path())
+    assert folder.config.read_bytes() == kept[0]
+    assert results_of(folder) == undisturbed
+
+
+@pytest.mark.parametrize("name", ["repeat0-fold0", "repeat0-fold0/test_embeddings.npz"])
+def test_results_of_a_finished_fold_that_are_gone(
+    command_line, after_step, complete_saves, tmp_path, monkeypatch, glyphs_root, name
+):
+    monkeypatch.chdir(tmp_path)
+    words = (*SMALL, "protocol.repeats=1", f"data.root={glyphs_root}")
+    harm = {True: Path.unlink, False: shutil.rmtree}["." in name]
+    status, out, err = run_harmed(
+        command_line, after_step, words, f"checkpoints/{name}", harm, step=3
+    )
+    if "." in name:
+        assert "test_embeddings.npz was deleted or moved; put it back" in only_line(status, err)
+        shutil.rmtree(next(Path().rglob("repeat0-fold0")))
+        status, out, err = command_line(*words)
+    else:
+        assert "the model is trained again" in " ".join(out.split())
+    assert status == ExitStatus.FINISHED, err
+    start(compose_config(*words, "outputs=calm"))
+    calm = only_run_folder(Path("calm"))
+    assert results_of(only_run_folder(Path("outputs"))) == results_of(calm)
 
 
 @pytest.mark.parametrize(

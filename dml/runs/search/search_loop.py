@@ -15,7 +15,7 @@ from dml.config.options import get_option
 from dml.config.search_space import merge_spaces
 from dml.core.errors import RunStopped, UserError, first_line, refuse_exits
 from dml.core.fault_injection import fault_point
-from dml.core.locks import HolderWait
+from dml.core.locks import FolderGone, HolderWait, share_folder
 from dml.core.progress import show_task
 from dml.data.protocol import FOLDS, validates_one_class
 from dml.runs.console import print_line
@@ -29,6 +29,8 @@ from dml.runs.training_status import Trial
 from dml.runs.workers import Stop
 from dml.tracking import Tracker
 
+LOST = (RunStopped, OSError, FolderGone)  # what ends a search, and not the trial alone
+
 
 def search(context: RunContext, stop: Stop, folder: RunFolder, tracker: Tracker) -> Study:
     """Trains trials, together with other processes, until all are finished.
@@ -41,12 +43,13 @@ def search(context: RunContext, stop: Stop, folder: RunFolder, tracker: Tracker)
 
     Raises:
         RunStopped: `stop` asked for it; the trial continues with the next start.
-        UserError: the scores of the trials cannot differ.
+        UserError: the scores of the trials cannot differ, or the folder is gone.
     """
     with warnings.catch_warnings():
         # Optuna repeats it at every look at a trial; its journal stores lists and mappings, too.
         warnings.filterwarnings("ignore", "Choices for a categorical distribution")
-        return _search(context, stop, folder, tracker)
+        with share_folder(folder.path), share_folder(folder.search):
+            return _search(context, stop, folder, tracker)
 
 
 def _search(context: RunContext, stop: Stop, folder: RunFolder, tracker: Tracker) -> Study:
@@ -106,8 +109,8 @@ def _run_trial(context: RunContext, study: Study, trial: FrozenTrial, stop: Stop
     except TrialPruned:
         state = TrialState.PRUNED
     except (Exception, RunStopped) as error:
-        # A full disk or a lost mount was not caused by the configuration.
-        if isinstance(error, RunStopped | OSError) or isinstance(error.__cause__, OSError):
+        # A full disk, a lost mount or folder was not caused by the configuration.
+        if isinstance(error, LOST) or isinstance(error.__cause__, OSError):
             study.release()
             raise
         state, reason = TrialState.FAIL, first_line(error)
