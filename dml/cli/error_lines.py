@@ -27,6 +27,7 @@ from dml.core.stream_encoding import accept_all_characters
 from dml.core.tolerant_output import closable_output, discard
 
 P = ParamSpec("P")
+FULL_DISK = os.strerror(errno.ENOSPC)
 
 
 def report_errors(main: Callable[P, int]) -> Callable[P, int]:
@@ -101,6 +102,8 @@ def print_error(error: Exception) -> None:
         lines = show_text(str(error)).splitlines()  # which also splits at control characters
     elif isinstance(error, OSError) and error.strerror:
         lines = [_describe_system_error(error)]
+    elif FULL_DISK in str(error):  # of libraries with errors of their own, such as safetensors
+        lines = [_describe_system_error(OSError(errno.ENOSPC, FULL_DISK))]
     elif is_out_of_memory(error):
         lines = [
             f"memory: {first_line(error)}; smaller data.batch_size, "
@@ -129,6 +132,8 @@ def _describe_system_error(error: OSError) -> str:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         line += "; all files saved before are intact; free disk space and run the same command"
         line += " to continue"
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        line += "; raise the limit (ulimit -n 4096), or take fewer data.workers"
     return line
 
 

@@ -70,6 +70,7 @@ def end_in_time() -> Iterator[None]:
         is_over.set()
         signal.set_wakeup_fd(-1)
         _watched.clear()
+        sender.shutdown(socket.SHUT_WR)  # forked processes may still have it open
         sender.close()
         thread.join()
         receiver.close()

@@ -119,8 +119,11 @@ def is_out_of_memory(error: BaseException) -> bool:
         "not enough memory",
         "Storage size calculation overflowed",
         "failed to map segment",  # of a library that is imported
+        "could not create a primitive",  # oneDNN
+        "could not create a memory",
+        "could not be made C-contiguous",  # matplotlib
     )
-    may_be = isinstance(error, RuntimeError | ImportError)
+    may_be = isinstance(error, RuntimeError | ImportError | ValueError)
     return isinstance(error, MemoryError) or (
         may_be and any(text in str(error) for text in messages)
     )

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import atexit
+import errno
 import math
 import multiprocessing
 import os
 import signal
 import socket
+import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +24,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, default_collate
+from torch.utils.data import DataLoader, default_collate, get_worker_info
 
 from dml.core.errors import RunStopped, UserError
 from dml.core.signals import SIGNALS
@@ -132,6 +135,16 @@ def iterate(loader: DataLoader[Any], is_shared: bool = False) -> Iterator[Any]:
             raise
 
 
+def _clear_half_made(error: OSError) -> None:
+    """Frees torch's iterator that could not be made, whose `__del__` would print a traceback."""
+    hook, sys.unraisablehook = sys.unraisablehook, lambda unraisable: None
+    try:
+        traceback.clear_frames(error.__traceback__)
+        error.__traceback__ = error.__context__ = None
+    finally:
+        sys.unraisablehook = hook
+
+
 class _Watch:
     """Watches a thread that waits for the workers of a loader, from another thread.
 
@@ -215,7 +228,15 @@ def _start(loader: DataLoader[Any]) -> Iterator[Any]:
     """Returns the iterator of a loader, and remembers its processes."""
     others = {*multiprocessing.active_children()} if loader.num_workers else set()
     handler = signal.getsignal(signal.SIGCHLD)
-    batches = iter(loader)
+    try:
+        batches = iter(loader)
+    except OSError as error:  # no further process, file or semaphore
+        for process in {*multiprocessing.active_children()} - others:
+            process.kill()  # else torch waits five seconds for each one
+        _clear_half_made(error)
+        if error.errno == errno.ENOSPC:  # for semaphores
+            raise RuntimeError("shared memory is full") from None
+        raise OSError(error.errno, error.strerror) from None
     if signal.getsignal(signal.SIGCHLD) != handler:
         # Torch's handler would raise between any two instructions, where the error may leave a lock
         # acquired or prevent a checkpoint. Without it, waiting for a batch ends within 5 seconds.
@@ -432,7 +453,19 @@ def pool_batches(
 def collate(
     items: list[tuple[Tensor, int]] | tuple[Tensor, Tensor],
 ) -> tuple[Tensor, Tensor]:
-    """Stacks images …×3×H×W in the memory order of the decoders: channels innermost."""
+    """Stacks images …×3×H×W in the memory order of the decoders: channels innermost.
+
+    A worker moves them to shared memory here: an error of the thread that sends them would only be
+    printed, and the batch awaited forever.
+    """
+    images, labels = _stack(items)
+    if get_worker_info() is not None:
+        images.share_memory_()
+        labels.share_memory_()
+    return images, labels
+
+
+def _stack(items: list[tuple[Tensor, int]] | tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
     if isinstance(items, tuple):  # already a batch
         return items
     sizes = {tuple(image.shape[1:]) for image, _ in items}

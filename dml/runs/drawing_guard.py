@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dml.core.atomic_io import write_text
-from dml.core.errors import describe_failure, refuse_exits
+from dml.core.errors import describe_failure, is_out_of_memory, refuse_exits
 from dml.core.regular_files import read_regular_text
 from dml.runs.console import print_line
 
@@ -25,7 +25,10 @@ def attempt(name: str, draw: Callable[[], object]) -> None:
         with refuse_exits():
             draw()
     except Exception as error:
-        print_line(f"note: {name} cannot be drawn: {describe_failure(error)}")
+        reason = describe_failure(error)
+        if is_out_of_memory(error):
+            reason += "; memory is full: end other programs, or take fewer data.workers"
+        print_line(f"note: {name} cannot be drawn: {reason}")
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 import re
+import resource
+import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import torch
 
 from dml.core.errors import UserError, is_out_of_memory
 from dml.data.loaders import DEAD_WORKER
+
+SHARED_MEMORY = "/dev/shm"  # where Linux keeps what processes share
+# Parts of messages of torch and Python, in which the number of the error may be missing.
+TOO_MANY_FILES = ("Too many open files", "received 0 items of ancdata")
+TOO_MANY_PROCESSES = ("can't start new thread", "Resource temporarily unavailable")
+SHARED_MEMORY_FULL = ("shared memory", "torch_shm_manager", "Bus error")
 
 
 @contextmanager
@@ -17,30 +26,67 @@ def translate_resource_errors() -> Iterator[None]:
     """Turns errors of the machine into messages for users.
 
     Raises:
-        UserError: a loading process died, or there is not enough memory; names the option.
+        UserError: a loading process died, or memory, processes or open files are not enough; names
+            the option.
     """
     try:
         yield
-    except (RuntimeError, MemoryError) as error:
-        text = str(error)
-        if isinstance(error, torch.OutOfMemoryError):
-            message = (
-                "data.eval_batch_size: so many images, or their embeddings, do not fit into the "
-                "GPU's memory; try fewer, or precision=bf16"
-            )
-        elif text.startswith(DEAD_WORKER):
-            reason = re.sub(r"DataLoader worker (\(pid(\(s\))? [\d, ]*\) )?|[.\n].*", "", text)
-            message = (
-                f"data.workers: a loading process died ({reason}); where memory is short, fewer of "
-                f"them need less"
-            )
-        elif is_out_of_memory(error):
-            message = (
-                "data.workers: the machine's memory is full; try fewer, a smaller "
-                "data.eval_batch_size, or a smaller data.batch_size"
-            )
-        else:
+    except (RuntimeError, MemoryError, OSError) as error:
+        message = _describe(error)
+        if message is None:
             raise
         raise UserError(
             f"{message}; what was saved before is intact, and the same command continues"
         ) from error
+
+
+def _describe(error: Exception) -> str | None:
+    """Returns option and remedy of an error of the machine; None for another one."""
+    text = str(error)
+    number = error.errno if isinstance(error, OSError) else None
+    if isinstance(error, torch.OutOfMemoryError):
+        return (
+            "data.eval_batch_size: so many images, or their embeddings, do not fit into the "
+            "GPU's memory; try fewer, or precision=bf16"
+        )
+    if number in (errno.EMFILE, errno.ENFILE) or _has(text, TOO_MANY_FILES):
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        return (
+            f"data.workers: too many open files (ulimit -n is {limit}); raise it, such as by "
+            f"ulimit -n 4096, or take fewer loading processes"
+        )
+    if number == errno.EAGAIN or _has(text, TOO_MANY_PROCESSES):
+        return (
+            "data.workers: the system starts no further process or thread (ulimit -u, or the limit "
+            "of the container); take fewer of data.workers and protocol.workers, or set "
+            "OMP_NUM_THREADS=1"
+        )
+    if _has(text, SHARED_MEMORY_FULL):
+        return (
+            f"data.workers: the shared memory of loading processes is full ({_shared_memory()}); "
+            f"enlarge it (docker run --shm-size=1g), take fewer, or data.workers=0"
+        )
+    if text.startswith(DEAD_WORKER):
+        reason = re.sub(r"DataLoader worker (\(pid(\(s\))? [\d, ]*\) )?|[.\n].*", "", text)
+        return (
+            f"data.workers: a loading process died ({reason}); where memory is short, fewer of "
+            f"them need less"
+        )
+    if is_out_of_memory(error) or number == errno.ENOMEM:
+        return (
+            "data.workers: the machine's memory is full; try fewer, a smaller "
+            "data.eval_batch_size, or a smaller data.batch_size"
+        )
+    return None
+
+
+def _has(text: str, parts: tuple[str, ...]) -> bool:
+    return any(part in text for part in parts)
+
+
+def _shared_memory() -> str:
+    """Returns `/dev/shm has 64 MB`, as far as the system tells."""
+    with suppress(OSError):
+        total = shutil.disk_usage(SHARED_MEMORY).total
+        return f"{SHARED_MEMORY} has {total / 1e6:.3g} MB"
+    return SHARED_MEMORY

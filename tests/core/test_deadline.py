@@ -53,6 +53,14 @@ def test_a_process_that_stops_by_itself_is_not_ended(short):
     assert signal.set_wakeup_fd(-1) == -1
 
 
+def test_the_end_waits_for_no_forked_process(short):
+    with deadline.end_in_time():
+        process = forked.context().Process(target=signal.pause)
+        process.start()
+    assert process.is_alive()
+    process.kill()
+
+
 def test_the_reader_of_the_output_may_hang_too(short, capfd):
     """A full pipe that nobody reads takes no line."""
     is_ready, ready = os.pipe()

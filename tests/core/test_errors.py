@@ -2,7 +2,13 @@
 
 import pytest
 
-from dml.core.errors import RunStopped, UserError, first_line, refuse_exits
+from dml.core.errors import (
+    RunStopped,
+    UserError,
+    first_line,
+    is_out_of_memory,
+    refuse_exits,
+)
 
 
 class Ended(BaseException):
@@ -15,6 +21,19 @@ def test_an_exit_of_own_code_is_one_line(error):
         raise error
     assert "test_errors.py, line" in str(raised.value)
     assert len(str(raised.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (RuntimeError("could not create a primitive"), True),
+        (ValueError("array could not be made C-contiguous"), True),
+        (ValueError("not enough images"), False),
+        (KeyError("out of memory"), False),
+    ],
+)
+def test_a_lack_of_memory_is_known_by_its_message(error, expected):
+    assert is_out_of_memory(error) == expected
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), RunStopped("x", 75), ValueError()])
