@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
 from dml.core.statistics import Estimate
-from dml.results.compare import BLOCKING, MARKS, Caveat, compare
-from dml.results.published import PublishedResult
+from dml.results.compare import BLOCKING, MARKS, Caveat, compare, pair_tests
+from dml.results.published import PublishedResult, ResultKey
 from dml.results.report_files import section_table
 from tests.results.made_runs import TEN, build, find_row, spread_over_folds, write_run
 
@@ -161,3 +163,42 @@ def test_different_budgets_are_not_tested(mlrc, cells, tmp_path):
     write_run(tmp_path, mlrc("loss=arcface"), folds, TEN)
     report = build(cells("mfcwms", "arcface"), tmp_path)
     assert all(section.tests.empty for section in report.sections)
+
+
+def rejected_by_holm(p_values: list[float]) -> set[int]:
+    """The positions of p-values that Holm's step-down procedure rejects at 5 %."""
+    rejected: set[int] = set()
+    for position in sorted(range(len(p_values)), key=p_values.__getitem__):
+        if p_values[position] > 0.05 / (len(p_values) - len(rejected)):
+            break
+        rejected.add(position)
+    return rejected
+
+
+@settings(max_examples=60, deadline=None)
+@given(means=st.lists(st.sampled_from([0.0, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0]), min_size=2, max_size=5))
+def test_rows_differ_where_welch_and_holm_say_so(means):
+    rows = [around(mean, 0.5 + 0.1 * place) for place, mean in enumerate(means)]
+    key = ResultKey("cub", "bn_inception", 128, "mlrc", "separated", "ms")
+    pairs = [*combinations(range(len(rows)), 2)]
+    p_values = [
+        float(stats.ttest_ind(rows[a].values, rows[b].values, equal_var=False).pvalue)
+        for a, b in pairs
+    ]
+    rejected = rejected_by_holm(p_values)
+    expected = {}
+    for position, pair in enumerate(pairs):
+        lower, higher = sorted(pair, key=lambda place: rows[place].mean)
+        expected[lower, higher] = "below" if position in rejected else "overlap"
+        expected[higher, lower] = "above" if position in rejected else "overlap"
+    table = pair_tests([(key, row) for row in rows], "map_at_r", None)
+    found = {(row.row, row.other): row.ours for row in table.itertuples()}
+    assert found == expected
+
+
+def test_one_of_three_pairs_that_is_significant_alone_only():
+    key = ResultKey("cub", "bn_inception", 128, "mlrc", "separated", "ms")
+    samples = [(key, around(mean, 0.5)) for mean in (0.0, 1.3, 0.6)]
+    table = pair_tests(samples, "map_at_r", None)
+    assert table.p_value.min() < 0.05 < table.corrected.min()
+    assert set(table.ours) == {"overlap"}
