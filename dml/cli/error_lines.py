@@ -127,8 +127,19 @@ def _rank() -> int:
         return 0
 
 
+def describe_in_list(error: Exception) -> str:
+    """Returns an error as a line of a list of failures, without what to do."""
+    if isinstance(error, OSError) and error.strerror:
+        return _name_file(error)
+    return first_line(error)
+
+
+def _name_file(error: OSError) -> str:
+    return f"{error.filename or 'output'}: {error.strerror}"
+
+
 def _describe_system_error(error: OSError) -> str:
-    line = f"{error.filename or 'output'}: {error.strerror}"
+    line = _name_file(error)
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         line += "; all files saved before are intact; free disk space and run the same command"
         line += " to continue"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dml.cli.error_lines import print_error, status_of
+from dml.cli.error_lines import describe_in_list, print_error, status_of
 from dml.cli.shared_options import add_current_folder
 from dml.config.command_line import (
     HELP,
@@ -313,7 +313,7 @@ class _Jobs:
         for overrides, error in self.failures:
             different = [word for word in overrides if word not in shared] or overrides
             job_name = " ".join(mask_words(different))
-            jobs.setdefault(first_line(error), []).append(job_name)
+            jobs.setdefault(describe_in_list(error), []).append(job_name)
         for reason, names in jobs.items():
             more = f"; {len(names) - NAMED_JOBS} more" if len(names) > NAMED_JOBS else ""
             line = f"  {'; '.join(names[:NAMED_JOBS])}{more}: {reason}"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # otherwise imported late: --help need not load it
 # Files that a run may have written before its first evaluation, and folders of trackers.
 OF_EMPTY_RUNS = {
     "config.yaml", "command.txt", "dataset.json", "run_id", "train.log", "history.csv",
-    "figures_state.txt",
+    "figures_state.txt", "environment.json",
 }  # fmt: skip
 TRACKERS = ("tensorboard", "wandb")
 PARTIAL = re.compile(r"\..+\.[0-9a-f]{8}\.partial")  # of `dml.core.atomic_io.replace_file`
@@ -86,10 +86,10 @@ def main(words: Sequence[str]) -> int:
 @plain_text_columns()
 def _run(action: str, words: list[str], options: Namespace) -> int:
     """Carries out an action on the runs that its words name."""
-    from dml.results.frame import join_runs, load_runs, one_per_run
+    from dml.results.frame import join_runs, one_per_run
     from dml.results.run_list import find_run, select_runs
 
-    all_rows = load_runs(options.runs)
+    all_rows = _load(action, words, options.runs)
     runs = all_rows.select(one_per_run(all_rows.table))
     if action == "compare":
         pair = [find_run(word, runs) for word in words]
@@ -112,6 +112,15 @@ def _run(action: str, words: list[str], options: Namespace) -> int:
     else:
         print_plain(_describe_absence(len(runs.table), words, options.runs))
     return 0
+
+
+def _load(action: str, words: Sequence[str], root: Path) -> Runs:
+    """Returns all runs below a folder; there need be none where each word is a folder of a run."""
+    from dml.results.frame import load_runs, make_runs
+    from dml.runs.folder.stored_run import is_run
+
+    named = action in ("compare", "rm") and all(is_run(Path(word)) for word in words)
+    return make_runs([]) if named and not root.is_dir() else load_runs(root)
 
 
 def _describe_absence(number: int, words: Sequence[str], folder: Path) -> str:

@@ -37,7 +37,7 @@ from dml.results.frame import (
 )
 from dml.results.nearest import find_nearest
 from dml.results.tables import Cell, Column, Table, terminal_table
-from dml.runs.folder.stored_run import State, StoredRun, is_run, read_run
+from dml.runs.folder.stored_run import State, StoredRun, find_unreadable, is_run, read_run
 
 PUBLISHED = "published (what differs)"
 RANKED = ["data", "protocol", "selected_by"]  # runs are ranked if these are equal
@@ -56,6 +56,8 @@ def find_run(word: str, runs: Runs) -> Runs:
     Raises:
         UserError: no run, or several.
     """
+    if word and find_unreadable(Path(word)):
+        raise UserError(f"runs: {word} cannot be read: permission denied")
     if is_run(Path(word)):
         run = make_runs([read_run(Path(word))])
         return run.select(one_per_run(run.table))

@@ -11,8 +11,9 @@ from typing import Any, cast
 
 from dml.config.identity import method_name
 from dml.config.schema import Config, EvaluateConfig
-from dml.core.atomic_io import write_json
-from dml.core.errors import ConfigError
+from dml.core.atomic_io import output_folder, write_json
+from dml.core.errors import ConfigError, UserError
+from dml.core.names import named_folder
 from dml.core.outputs import check_output
 from dml.core.progress import open_display, show_task
 from dml.core.regular_files import read_regular_text
@@ -36,8 +37,9 @@ from dml.training.device import resolve_device, set_precision
 from dml.training.process_state import restored_process_state
 
 # Options that are used; others are ignored for stored embeddings, or decided by the run.
-FOR_BOTH = {"recall_at", "evaluation.backend", "device", "overwrite"}
+FOR_BOTH = {"recall_at", "evaluation.backend", "device", "overwrite", "outputs"}
 FOR_EMBEDDINGS = {"embeddings", *FOR_BOTH}
+EVALUATIONS = "evaluations"  # folder below outputs/
 OF_DATA = ("data.root", "data.workers", "data.eval_batch_size", "data.max_pixels")
 FOR_RUN = {"run", "trust", "save", *OF_DATA, *FOR_BOTH}
 
@@ -53,11 +55,13 @@ def evaluate(config: EvaluateConfig, typed: Collection[str] = ()) -> dict[str, A
 
     Returns:
         The content of `evaluation.json`, which is written next to the embeddings, into the run
-        folder, or under `outputs/evaluations/` for a network without a run.
+        folder, or under `outputs/evaluations/`: for a network without a run, and if `outputs` is
+        among `typed`.
 
     Raises:
         ConfigError: options without effect.
-        UserError: embeddings, run or data cannot be read or scored.
+        UserError: embeddings, run or data cannot be read or scored, or the folder of the scores
+            cannot be written to.
     """
     used = FOR_EMBEDDINGS if config.embeddings else FOR_RUN if config.run else set(typed)
     if ignored := sorted(set(typed) - used):
@@ -67,7 +71,11 @@ def evaluate(config: EvaluateConfig, typed: Collection[str] = ()) -> dict[str, A
             result, path = _score_network(config, typed)
         else:
             source = Path(config.embeddings)
-            path = source.parent / f"{source.stem}.evaluation.json"
+            folder = source.parent
+            if "outputs" in typed:
+                folder = Path(config.outputs) / EVALUATIONS
+            path = folder / f"{source.stem}.evaluation.json"
+            _check_writable(path.parent)
             _check_scores_file(path, source.name, config.overwrite)
             embeddings = load_embeddings(source, resolve_device(config.device))
             if seen := describe_seen_embeddings(source):
@@ -116,15 +124,17 @@ def _score_network(config: EvaluateConfig, typed: Collection[str]) -> tuple[dict
             print_line(f"note: {changed}")
         if seen := describe_seen(split.class_names, config.run):
             print_line(f"note: {seen}")
-        target, embedder = Path(config.run), load_embedder(trained, config.run, 0, 0)
+        target = _folder_of_run(config, typed)
+        embedder = load_embedder(trained, config.run, 0, 0)
         name = f"{method_name(loss, trained.method['name'])} on {trained.data.name}"
         if (models := trained.protocol.repeats * FOLDS[trained.protocol.splits]) > 1:
             name += f", the first of {models} models"
     else:
         network = config.model_dump_json(include={"backbone", "embedder", "transform"})
         id = hashlib.sha256(network.encode()).hexdigest()[:8]  # other weights: another folder
-        target = Path(config.outputs) / "evaluations" / f"{config.data.name}-{backbone}-{id}"
+        target = Path(config.outputs) / EVALUATIONS / f"{config.data.name}-{backbone}-{id}"
         embedder, name = builder.embedder(), f"{backbone} on {config.data.name}"
+    _check_writable(target)
     _check_scores_file(target / "evaluation.json", name, config.overwrite)
     stored, origin = target / "embeddings.npz", f"evaluate {name}"
     if config.save is not None:
@@ -143,6 +153,26 @@ def _score_network(config: EvaluateConfig, typed: Collection[str]) -> tuple[dict
         save_embeddings(stored, embeddings, split.names, config.save, origin)
         print_line(f"embeddings  {stored}")
     return result, target / "evaluation.json"
+
+
+def _folder_of_run(config: EvaluateConfig, typed: Collection[str]) -> Path:
+    """Returns the folder of the scores of a run: its own, or one below a typed `outputs`."""
+    run = Path(cast(str, config.run))
+    if "outputs" not in typed:
+        return run
+    named = named_folder(run).absolute()
+    return Path(config.outputs) / EVALUATIONS / f"{named.parent.name}-{named.name}"
+
+
+def _check_writable(folder: Path) -> None:
+    """Raises UserError, before the images are embedded, if a folder cannot be written to."""
+    try:
+        output_folder(folder)
+    except OSError as error:
+        raise UserError(
+            f"outputs: {folder} cannot be written to ({error.strerror}); outputs=<folder> puts the "
+            f"scores elsewhere"
+        ) from error
 
 
 def _check_scores_file(path: Path, name: str, overwrite: bool) -> None:

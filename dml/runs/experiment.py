@@ -40,6 +40,7 @@ from dml.runs.drawing_guard import DrawingGuard
 from dml.runs.dry_run import dry_run
 from dml.runs.figures.run_figures import draw_curves
 from dml.runs.folder.code_changes import find_code_notes, refuse_changed_code
+from dml.runs.folder.environment import record_environment
 from dml.runs.folder.run_folder import RunFolder, load_options
 from dml.runs.resource_errors import translate_resource_errors
 from dml.runs.summary import describe_batches, describe_run, list_notes, summarize
@@ -330,14 +331,17 @@ class Experiment:
         context, folder, config = self.context, self.folder, self.context.config
         code_notes = list(find_code_notes(folder, config))  # before the folder holds this config
 
-        def write_config() -> None:
+        def write_config() -> str:
             trains = config.protocol.epochs > 0
             trained = trained_classes(config.protocol.splits, context.index) if trains else []
             folder.check_dataset(context.index, trained)
             folder.write_config(config, self.overrides)
+            return record_environment(folder)
 
-        self.world.broadcast_from_main(write_config)
+        changed = self.world.broadcast_from_main(write_config)
         log_start()
+        if changed:
+            print_line(f"note: the run continues with {changed}")
         if lost_output():
             run_logger.info(lost_output())
         if config.speed == "fast" and context.device.type == "cuda":

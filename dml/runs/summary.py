@@ -24,6 +24,7 @@ from dml.models.embedder import NORMALIZERS
 from dml.retrieval.embeddings import concatenate_models
 from dml.runs.console import print_line
 from dml.runs.context import RunContext
+from dml.runs.folder.environment import earlier_environments
 from dml.runs.folder.run_folder import EMBEDDINGS, RunFolder
 from dml.runs.folder.stored_run import read_config
 from dml.runs.job import Result
@@ -71,6 +72,7 @@ def summarize(context: RunContext, folder: RunFolder, results: Sequence[Result])
         "peak_memory_mb": round(peak_memory_mb(context.device), 1),
         "versions": versions() | package_versions(config.model_dump(by_alias=True)),
         "git_revision": git_revision(),
+        "earlier_environments": world.broadcast_from_main(partial(earlier_environments, folder)),
         "config": world.broadcast_from_main(partial(read_config, folder.config)),
     }
 

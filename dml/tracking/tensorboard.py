@@ -18,6 +18,7 @@ import numpy as np
 from PIL import Image
 
 from dml.core.errors import UserError
+from dml.core.locks import check_held
 from dml.core.metric_names import metric_label
 from dml.tracking.history import History
 from dml.tracking.tracker import Job, RunInfo, Tracker, flatten_scores
@@ -49,7 +50,9 @@ class TensorBoardTracker(Tracker):
     def log(self, metrics: dict[str, Any], step: int) -> None:
         """Writes one row; before the first one, the rows of earlier processes."""
         job = (int(metrics["repeat"]), int(metrics["fold"]))
-        _add_row(self._open_job(job, step), {**metrics, "step": step})
+        writer = self._open_job(job, step)
+        _add_row(writer, {**metrics, "step": step})
+        writer.flush()  # its thread would fail later, with a traceback, if the folder is removed
 
     def job_done(self, result: dict[str, Any]) -> None:
         """Writes the final scores of a model."""
@@ -74,8 +77,14 @@ class TensorBoardTracker(Tracker):
         self.info.notify(f"TensorBoard tensorboard --logdir {self.info.folder / 'tensorboard'}")
 
     def _open_job(self, job: Job, step: float = math.inf) -> Any:
-        """Returns the writer of a model; a new one begins with the rows before a step."""
-        if job not in self._writers:
+        """Returns the writer of a model; a new one begins with the rows before a step.
+
+        Raises:
+            UserError: its folder is gone; the writer's thread would print a traceback.
+        """
+        if job in self._writers:
+            _check_folder(Path(self._writers[job].log_dir))
+        else:
             self._writers[job] = self._renew(f"repeat{job[0]}-fold{job[1]}")
             for row in History(self.info.folder / "history.csv").job_rows(*job):
                 if row["step"] < step:
@@ -85,8 +94,19 @@ class TensorBoardTracker(Tracker):
     def _renew(self, name: str) -> Any:
         """Returns a writer for an empty folder."""
         folder = self.info.folder / "tensorboard" / name
+        check_held(folder)  # else a folder that looks like a run would be made
         shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
         return self._open_writer(str(folder), flush_secs=30)
+
+
+def _check_folder(folder: Path) -> None:
+    """Raises UserError if a folder of events was deleted or replaced meanwhile."""
+    if not folder.is_dir():
+        raise UserError(
+            f"{folder} was deleted or replaced; when it can be made again, the same command "
+            f"writes all rows"
+        )
 
 
 def _add_row(writer: Any, row: dict[str, Any]) -> None:

@@ -1,12 +1,18 @@
+import errno
 import json
+import os
+import shutil
+import tempfile
+from functools import partial
+from pathlib import Path
 
 import pytest
 
 from dml.cli.runs_command import Removal, _remove, plan_removal
 from dml.core.locks import Busy, try_lock
 from dml.runs.folder.run_folder import RunFolder
-from dml.runs.folder.stored_run import find_runs, read_run
-from tests.commands import runs
+from dml.runs.folder.stored_run import find_runs, find_unreadable, read_run
+from tests.commands import report, runs
 from tests.stored_runs import write_stored_run
 
 
@@ -52,6 +58,92 @@ def test_removal_asks(outputs, capsys, monkeypatch):
     assert "run2" not in capsys.readouterr().out.partition("[")[2]
     assert runs(["clean", "--yes"]) == 0
     assert capsys.readouterr().out == "nothing to remove\n"
+
+
+def test_a_run_is_removed_by_its_folder_where_there_is_no_outputs(tmp_path, monkeypatch, capsys):
+    folder = write_stored_run(tmp_path / "elsewhere")
+    other = write_stored_run(tmp_path / "elsewhere", 0.6, seed=1)
+    monkeypatch.chdir(tmp_path)
+    assert runs(["compare", str(folder), str(other)]) == 0
+    shutil.rmtree("outputs", ignore_errors=True)
+    assert runs(["rm", str(folder), "--yes"]) == 0
+    assert not folder.exists()
+    assert runs(["rm", "1a2b", "--yes"]) == 1
+    assert "there is no folder outputs" in capsys.readouterr().err
+
+
+@pytest.fixture
+def locked_away(monkeypatch):
+    """Refuses to look into a folder, as with one of another user of mode 0700."""
+
+    def lock(folder):
+        def refuse(work, path, *more, **options):
+            if isinstance(path, str | os.PathLike):
+                # The status of a folder is that of its parent's entry; that of `/.` is its own.
+                is_entry = work is os_stat and not os.fspath(path).endswith("/.")
+                absolute = Path(path).absolute()
+                if absolute.is_relative_to(folder) and not (is_entry and absolute == folder):
+                    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+            return work(path, *more, **options)
+
+        for name in ("stat", "scandir", "listdir", "open"):
+            monkeypatch.setattr(os, name, partial(refuse, getattr(os, name)))
+
+    os_stat = os.stat
+    return lock
+
+
+@pytest.mark.parametrize("level", ["experiment", "run"])
+@pytest.mark.promise(
+    "runs.md",
+    "a folder cannot be read, such as that of a colleague: a note names it, and the other runs are "
+    "listed and reported",
+)
+def test_a_folder_that_cannot_be_read_is_named(outputs, capsys, caplog, locked_away, level):
+    run = write_stored_run(outputs.parent / "more", 0.6, seed=9)
+    if level == "experiment":
+        folder = (outputs.parent / "more" / "single").rename(outputs / "other")
+    else:
+        folder = run.rename(outputs / "single" / run.parent.name / run.name)
+    locked_away(folder)
+    for words in ([], ["best"], ["state=finished", "--json"]):
+        assert runs(words) == 0
+        (note,) = caplog.messages
+        assert f"{folder.relative_to(outputs.parent)} cannot be read (permission denied)" in note
+        caplog.clear()
+        assert "ms" in capsys.readouterr().out
+    assert report(["single", "--no-figures"]) == 0
+    assert ("cannot be read" in caplog.text) == (level == "run")
+    assert runs(["rm", str(folder), "--yes"]) == 1
+    assert "cannot be read: permission denied" in capsys.readouterr().err
+
+
+@pytest.fixture
+def open_folder():
+    """A folder that other users may read, which those of pytest are not."""
+    with tempfile.TemporaryDirectory() as name:
+        os.chmod(name, 0o755)
+        yield Path(name)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be another user")
+def test_a_folder_of_another_user(open_folder):
+    """The kernel refuses, not a stand-in of it."""
+    folder = write_stored_run(open_folder, 0.6)
+    write_stored_run(open_folder, 0.6, seed=1)
+    os.chmod(folder, 0o700)
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.setgroups([])
+        os.setresuid(65534, 65534, 65534)
+        told = [path.name for path in find_unreadable(open_folder)]
+        os.write(write, json.dumps([told, len(find_runs(open_folder))]).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(write)
+    with open(read) as answer:
+        assert json.load(answer) == [[folder.name], 1]
 
 
 @pytest.mark.parametrize(

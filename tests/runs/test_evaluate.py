@@ -1,11 +1,16 @@
+import errno
 import json
+import os
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from dml.core.errors import UserError
 from dml.data.readers import digits
+from dml.retrieval.embeddings import SplitEmbeddings
 from dml.runs.build import Builder
 from tests.commands import evaluate
 
@@ -110,3 +115,48 @@ def test_equal_embeddings_get_a_note(evaluated, tmp_path, capsys):
         np.savez(tmp_path / f"{name}.npz", embeddings=rows, labels=np.arange(6) % 2)
         evaluated(f"embeddings={tmp_path / name}.npz")
         assert ("all embeddings are equal" in capsys.readouterr().out) == (name == "equal")
+
+
+@pytest.fixture
+def read_only(monkeypatch):
+    """Refuses to make files below a folder, as a share does that is mounted read-only."""
+
+    def refuse(folder):
+        make = tempfile.TemporaryFile
+
+        def refused(*more, dir=None, **options):
+            if Path(dir).resolve().is_relative_to(folder.resolve()):
+                raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+            return make(*more, dir=dir, **options)
+
+        monkeypatch.setattr(tempfile, "TemporaryFile", refused)
+
+    return refuse
+
+
+@pytest.mark.parametrize("kind", ["run", "embeddings"])
+@pytest.mark.promise(
+    "guides/evaluate_embeddings.md",
+    "the folder of a run or of embeddings cannot be written to: a line says so before the work, "
+    "and `outputs=` puts the scores elsewhere",
+)
+def test_scores_go_elsewhere(evaluated, run_tiny, read_only, tmp_path, monkeypatch, kind):
+    monkeypatch.chdir(tmp_path)
+    share = tmp_path / "share"
+    if kind == "run":
+        run_tiny("protocol.epochs=1")[1].rename(share)
+        word = "run=share"
+    else:
+        share.mkdir()
+        np.savez(share / "x.npz", embeddings=np.eye(6, 4), labels=np.arange(6) % 2)
+        word = "embeddings=share/x.npz"
+    expected = evaluated(word)
+    before = sorted(share.rglob("*"))
+    read_only(share)
+    with monkeypatch.context() as patch:
+        patch.setattr(SplitEmbeddings, "score", lambda *more: pytest.fail("too late"))
+        with pytest.raises(UserError, match=r"share cannot be written to .* outputs=<folder>"):
+            evaluated(word)
+    assert evaluated(word, "outputs=mine", given=("outputs",)) == expected
+    assert sorted(share.rglob("*")) == before
+    assert len([*Path("mine/evaluations").rglob("*evaluation.json")]) == 1

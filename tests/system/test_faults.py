@@ -450,6 +450,17 @@ def test_a_full_disk(
     assert_continues(*DIGITS)
 
 
+@pytest.mark.parametrize("name", ["history.csv", "best.pt", "config.yaml"])
+def test_a_full_disk_in_a_sweep_is_listed_with_the_file(command_line, full_disk, tmp_path, name):
+    full_disk(name, 1)
+    words = ("-m", *DIGITS, "seed=0,1", f"outputs={tmp_path / 'outputs'}")
+    status, _, err = command_line(*words)
+    assert status == ExitStatus.FAILED
+    _, _, listed = err.partition("2 of 2 runs failed:\n")
+    assert [f"{name}: No space left" in line for line in listed.splitlines()] == [True, True]
+    assert "Errno" not in err
+
+
 def test_a_full_disk_while_images_are_cached(
     command_line, full_disk, photos, tmp_path, monkeypatch
 ):

@@ -1,5 +1,6 @@
 """Runs that are killed or stopped and continued equal undisturbed ones, bit for bit."""
 
+import json
 import multiprocessing
 import os
 import signal
@@ -14,6 +15,7 @@ from dml.core.errors import RunStopped, UserError
 from dml.core.exit_status import ExitStatus
 from dml.methods.plain import Plain
 from dml.runs.experiment import resume
+from dml.runs.folder import environment
 from dml.runs.folder.run_folder import RunFolder
 from tests.killed_process import KILLED, die_at
 from tests.system.finished_runs import JOB, results_of, start
@@ -62,6 +64,25 @@ def test_a_method_that_draws_continues_with_the_same_numbers(prepared, words):
     assert die_at("after_step:10", start, cfg) == KILLED
     start(cfg)
     assert results_of(folder) == results_of(undisturbed)
+
+
+@pytest.mark.promise(
+    "guides/resume.md",
+    "a run continues with other versions, such as of torch, or another commit: a note says so, and "
+    "the summary names both",
+)
+def test_another_torch_and_commit(restored, undisturbed, monkeypatch, capsys):
+    cfg, folder = restored("killed")
+    before = json.loads(folder.environment.read_text())["starts"]
+    changed = {**before[0]["versions"], "torch": "9.9.9"}
+    monkeypatch.setattr(environment, "versions", lambda: changed)
+    monkeypatch.setattr(environment, "git_revision", lambda: "abc123")
+    summary = start(cfg)
+    out = " ".join(capsys.readouterr().out.split())
+    assert f"continues with torch 9.9.9 (before: {before[0]['versions']['torch']}), commit" in out
+    assert summary["earlier_environments"] == before
+    assert len(before) == 1
+    assert results_of(folder) == undisturbed
 
 
 class TestResumeFromTheFolder:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 
 import pytest
 
 from dml.core.errors import UserError
+from dml.runs.training_status import TrainingStatus
 from dml.tracking import History
 from dml.tracking.tensorboard import TensorBoardTracker
 
@@ -47,3 +49,40 @@ def test_the_missing_package_is_one_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(UserError, match=r"^tracking: tensorboard is not installed; pip install"):
         TensorBoardTracker()
+
+
+def remove(folder):
+    shutil.rmtree(folder)
+
+
+def replace_by_file(folder):
+    shutil.rmtree(folder)
+    folder.write_text("of somebody else")
+
+
+def replace_model(folder):
+    replace_by_file(folder / "repeat0-fold0")
+
+
+@pytest.mark.parametrize("harm", [remove, replace_by_file, replace_model])
+@pytest.mark.promise(
+    "guides/trackers.md",
+    "TensorBoard's folder is removed or replaced during a training: a note says so, and the run "
+    "goes on without it",
+)
+def test_a_folder_that_is_gone_is_a_note(run_tiny, monkeypatch, capfd, tmp_path, harm):
+    pytest.importorskip("tensorboard")
+    show = TrainingStatus.show_evaluation
+
+    def show_and_harm(self, row):
+        if row["epoch"] == 2:
+            harm(next(tmp_path.rglob("tensorboard")))
+        show(self, row)
+
+    monkeypatch.setattr(TrainingStatus, "show_evaluation", show_and_harm)
+    summary, folder = run_tiny("tracking=tensorboard", "protocol.epochs=3")
+    out, err = capfd.readouterr()
+    assert "Traceback" not in err
+    assert " ".join(out.split()).count("the run continues without it") == 1
+    assert (folder / "summary.json").exists()
+    assert len(summary["jobs"]) == 1

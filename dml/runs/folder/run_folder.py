@@ -34,7 +34,10 @@ RESULT = "result.json"  # of a job: it is finished, unless figures are left to d
 EMBEDDINGS = "test_embeddings.npz"  # of one of several models, or if they are to be kept
 STAGE_EMBEDDINGS = "test_embeddings_stage{:02d}.npz"  # at the end of a stage of CCP, if kept
 # Files and folders by which a folder without a config was a run.
-OF_RUNS = ("checkpoints", "search", "figures", "history.csv", "best.yaml", "dataset.json", "run_id")
+OF_RUNS = (
+    *("checkpoints", "search", "figures", "history.csv", "best.yaml", "dataset.json", "run_id"),
+    "environment.json",
+)
 FIGURES_STATE = "figures_state.txt"  # beside a result or summary while its figures are left to draw
 
 
@@ -48,6 +51,7 @@ class RunFolder:
         summary: scores; its presence means that the run is finished.
         figures_state: exists while the figures of a finished run are left to draw.
         dataset: name, size and fingerprint of the dataset, and a hash of a user's own images.
+        environment: versions and commit of each start that changed them.
         figures: folder of the figures.
         search: folder of the files that the workers of a search share.
         journal: all trials of a search; can be opened with `optuna-dashboard`.
@@ -63,6 +67,7 @@ class RunFolder:
         self.history = self.path / "history.csv"
         self.summary = self.path / "summary.json"
         self.dataset = self.path / "dataset.json"
+        self.environment = self.path / "environment.json"
         self.figures = self.path / "figures"
         self.figures_state = self.path / FIGURES_STATE
         self.search = self.path / "search"

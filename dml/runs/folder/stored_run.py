@@ -9,6 +9,7 @@ A summary repeats the config, since JSON is read fifty times as fast as YAML.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -28,6 +29,8 @@ from dml.core.locks import find_held, is_locked
 from dml.core.names import named_folder
 from dml.core.regular_files import open_regular, read_regular
 from dml.tracking import History
+
+log = logging.getLogger(__name__)
 
 
 class State(StrEnum):
@@ -198,8 +201,10 @@ def find_runs(root: Path) -> list[Path]:
     """Returns the run folders in `root/<experiment>/<names>/<run>`, in the order of their names.
 
     `root` may also be one of those folders itself: the depth with the most runs counts, since other
-    folders may contain a `config.yaml` too.
+    folders may contain a `config.yaml` too. A warning names folders that cannot be read.
     """
+    for folder in find_unreadable(root):
+        log.warning("note: %s cannot be read (permission denied), and is left out", folder)
     runs: list[Path] = []
     for pattern in ("*/*/*", "*/*", "*"):
         folders = sorted(filter(is_run, root.glob(pattern)))
@@ -208,6 +213,37 @@ def find_runs(root: Path) -> list[Path]:
     if not runs and is_run(root):
         return [root]
     return runs
+
+
+def find_unreadable(root: Path) -> list[Path]:
+    """Returns the folders that may be or hold runs (see `find_runs`) and that cannot be read."""
+    unreadable = []
+    level = [root]
+    for _ in ("root", "experiment", "names", "run"):
+        inner: list[Path] = []
+        for folder in level:
+            try:
+                inner += _list_folders(folder)
+            except PermissionError:
+                unreadable.append(folder)
+        level = inner
+    return sorted(unreadable)
+
+
+def _list_folders(folder: Path) -> list[Path]:
+    """Returns the folders in a folder; none if it was removed meanwhile.
+
+    Raises:
+        PermissionError: its names cannot be read, or nothing in it.
+    """
+    try:
+        os.stat(folder / ".")
+        with os.scandir(folder) as entries:
+            return [Path(entry) for entry in entries if entry.is_dir()]
+    except PermissionError:
+        raise
+    except (OSError, ValueError):  # no folder, or no name of one
+        return []
 
 
 def read_run(folder: Path) -> StoredRun:
@@ -234,6 +270,8 @@ def _read(path: Path, read: Callable[[Path], Any]) -> Any:
     """Returns the content of a file; raises ValueError with its name if it cannot be read."""
     try:
         return read(path)
+    except PermissionError as error:
+        raise ValueError(f"{path.name} cannot be read: {error.strerror}") from error
     except (OSError, ValueError, TypeError, RecursionError) as error:
         raise ValueError(f"{path.name} is damaged: {first_line(error)}") from error
 
