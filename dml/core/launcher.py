@@ -61,6 +61,21 @@ def _read_number(name: str, lowest: int, default: int = 0) -> int:
     return int(value)
 
 
+def check_address() -> None:
+    """Checks that the variables say where the processes meet.
+
+    Raises:
+        UserError: one is missing.
+    """
+    size = read_launch().size
+    for name in ("MASTER_ADDR", "MASTER_PORT"):
+        if not os.environ.get(name):
+            raise UserError(
+                f"{name}: not set, where WORLD_SIZE is {size}; start the processes by torchrun, or "
+                f"for one process unset RANK and WORLD_SIZE"
+            )
+
+
 def describe_wait() -> str | None:
     """Returns what this process waits for if its variables may be left over from a launcher.
 
