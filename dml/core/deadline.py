@@ -22,8 +22,11 @@ from dml.core.exit_status import ExitStatus
 STOP_SECONDS = 8.0  # from SIGTERM to the end by force; docker and others kill after 10
 PRINT_SECONDS = 0.5  # for the last line, where the reader of the output may hang, too
 
-# Each tells what may hang, as `process 1 has not answered for 12 s`; empty: nothing.
+BLOCKED_SECONDS = 3.0  # the same, where something is known to hang
+
+# Each tells what hangs, as `process 1 has not answered for 12 s`; empty: nothing.
 suspects: list[Callable[[], str]] = []
+at_end: list[Callable[[], None]] = []  # called before the end by force
 _saved = "the same command starts from the beginning"
 _asked: list[float] = []  # when SIGTERM came
 _watched: list[int] = []  # the file to which the C handler writes, while a context is open
@@ -82,19 +85,33 @@ def _watch(receiver: socket.socket, is_over: threading.Event) -> None:
     while numbers := receiver.recv(16):
         if signal.SIGTERM in numbers:
             _asked.append(time.monotonic())
-            if not is_over.wait(STOP_SECONDS):
+            is_ended = is_over.wait(min(BLOCKED_SECONDS, STOP_SECONDS))
+            if not is_ended and not _describe_suspects():
+                is_ended = is_over.wait(seconds_left())
+            if not is_ended:
                 _end()
             return
 
 
+def _describe_suspects() -> str:
+    texts = []
+    for describe in suspects:
+        text = describe()
+        if text:
+            texts.append(text)
+    return "; ".join(texts)
+
+
 def _end() -> None:
     """Ends the process and its child processes, with a line that says why."""
-    hung = [text for describe in suspects if (text := _call(describe))]
-    what = "; ".join(hung) or "the work did not come to the end of its step"
-    line = f"stopped by SIGTERM by force after {STOP_SECONDS:.0f} s: {what}; {_saved}\n"
+    what = _describe_suspects() or "the work did not come to the end of its step"
+    seconds = time.monotonic() - _asked[0]
+    line = f"stopped by SIGTERM by force after {seconds:.0f} s: {what}; {_saved}\n"
     printer = threading.Thread(target=os.write, args=(2, line.encode()), daemon=True)
     printer.start()
     printer.join(PRINT_SECONDS)
+    for call in at_end:
+        call()
     for process in multiprocessing.active_children():
         with suppress(OSError):
             process.kill()
@@ -108,10 +125,3 @@ def _leave_parent() -> None:
 
 
 os.register_at_fork(after_in_child=_leave_parent)
-
-
-def _call(describe: Callable[[], str]) -> str:
-    try:
-        return describe()
-    except Exception:  # the end does not depend on its description
-        return ""

@@ -66,6 +66,21 @@ def is_torchrun() -> bool:
     return "TORCHELASTIC_RUN_ID" in os.environ
 
 
+def check_address() -> None:
+    """Checks that the variables say where the processes meet.
+
+    Raises:
+        UserError: one is missing.
+    """
+    size = read_launch().size
+    for name in ("MASTER_ADDR", "MASTER_PORT"):
+        if not os.environ.get(name):
+            raise UserError(
+                f"{name}: not set, where WORLD_SIZE is {size}; start the processes by torchrun, or "
+                f"for one process unset RANK and WORLD_SIZE"
+            )
+
+
 def describe_wait() -> str | None:
     """Returns what this process waits for if its variables may be left over from a launcher.
 

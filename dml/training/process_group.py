@@ -30,8 +30,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from dml.core.errors import RunStopped, UserError, first_line, refuse_exits
-from dml.core.launcher import describe_wait, read_launch
+from dml.core.launcher import check_address, describe_wait, read_launch
 from dml.core.plain_text import print_plain
+from dml.training.heartbeats import Heartbeats
 
 Result = TypeVar("Result")
 
@@ -232,6 +233,7 @@ def distributed_session(device: str) -> Iterator[ProcessGroup]:
     rank, size = launch.rank, launch.size
     on_gpu = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
     backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
+    check_address()
     waiting = describe_wait()
     if waiting is not None:
         print_plain(f"note: {waiting}", file=sys.stderr, flush=True)
@@ -245,8 +247,10 @@ def distributed_session(device: str) -> Iterator[ProcessGroup]:
         raise UserError(
             f"torchrun: process {rank} cannot reach the other {size - 1}: {first_line(error)}"
         ) from error
+    limit = f"after {TIMEOUT.total_seconds() / 60:.0f} minutes it ends by itself"
     try:
-        yield ProcessGroup(rank, size)
+        with Heartbeats(store, rank, size, limit).running():
+            yield ProcessGroup(rank, size)
         with translate_connection_errors():
             dist.barrier()  # no process disconnects while another one still needs it
     finally:

@@ -3,7 +3,7 @@
 import pytest
 
 from dml.core.errors import UserError
-from dml.core.launcher import Launch, describe_wait, read_launch
+from dml.core.launcher import Launch, check_address, describe_wait, read_launch
 
 NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 OTHERS = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "SUBMITIT_EXECUTOR")
@@ -78,3 +78,14 @@ def test_the_error_of_a_wrong_variable_is_one_line(environment, capfd):
     assert commands.train(["data=digits"]) == 1
     lines = capfd.readouterr().err.splitlines()
     assert [line for line in lines if "WORLD_SIZE=abc" in line] == lines
+
+
+@pytest.mark.parametrize("missing", ["MASTER_ADDR", "MASTER_PORT"])
+def test_an_address_that_is_missing_is_named(environment, missing):
+    address = {"MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
+    environment(RANK="0", WORLD_SIZE="2", **address)
+    check_address()
+    del address[missing]
+    environment(RANK="0", WORLD_SIZE="2", **address)
+    with pytest.raises(UserError, match=f"^{missing}: not set, where WORLD_SIZE is 2; .*torchrun"):
+        check_address()
