@@ -50,11 +50,14 @@ class SplitEmbeddings(NamedTuple):
         return SplitEmbeddings(*(None if part is None else part.to(device) for part in self))  # type: ignore[arg-type]
 
     def as_one_set(self) -> tuple[Tensor, Tensor]:
-        """Returns the embeddings and labels of queries and gallery."""
+        """Returns the embeddings and labels of queries and gallery, each image once."""
         if self.gallery is None or self.gallery_labels is None:
             return self.query, self.query_labels
-        labels = torch.cat([self.query_labels, self.gallery_labels])
-        return torch.cat([self.query, self.gallery]), labels
+        query, labels = self.query, self.query_labels
+        if self.self_index is not None:
+            is_absent = self.self_index < 0
+            query, labels = query[is_absent], labels[is_absent]
+        return torch.cat([query, self.gallery]), torch.cat([labels, self.gallery_labels])
 
     @property
     def collapsed(self) -> bool:

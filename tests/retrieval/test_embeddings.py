@@ -203,3 +203,15 @@ def test_labels_of_parquet(tmp_path):
     )
     with pytest.raises(UserError, match="labels: 1 of 2 are NaN"):
         open_embeddings(tmp_path / "x.parquet")
+
+
+def test_queries_that_are_in_the_gallery_are_one_image_of_the_set():
+    points, labels = torch.randn(6, 3), torch.arange(6) // 2
+    own = SplitEmbeddings(points, labels, points, labels, torch.arange(6))
+    assert all(map(torch.equal, own.as_one_set(), (points, labels)))
+    apart = SplitEmbeddings(points[:2], labels[:2], points[2:], labels[2:])
+    assert all(map(torch.equal, apart.as_one_set(), (points, labels)))
+    both = SplitEmbeddings(points[:4], labels[:4], points[2:], labels[2:],
+                           torch.tensor([-1, -1, 0, 1]))  # fmt: skip
+    assert all(map(torch.equal, both.as_one_set(), (points, labels)))
+    assert not SplitEmbeddings(points[:1], labels[:1], points, labels).collapsed
