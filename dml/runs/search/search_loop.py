@@ -17,12 +17,14 @@ from dml.core.errors import RunStopped, UserError, first_line, refuse_exits
 from dml.core.fault_injection import fault_point
 from dml.core.locks import HolderWait
 from dml.core.progress import show_task
+from dml.core.waits import NoAnswerError
 from dml.data.protocol import FOLDS, validates_one_class
 from dml.runs.console import print_line
 from dml.runs.context import RunContext
 from dml.runs.folder.run_folder import RunFolder
 from dml.runs.job_scores import COLLAPSED
 from dml.runs.search.proposals import Params, clip, create_distributions
+from dml.runs.search.storage import StorageError
 from dml.runs.search.study import REASON, Study
 from dml.runs.train_jobs import REMEDY, train_jobs, wait
 from dml.runs.training_status import Trial
@@ -78,7 +80,7 @@ def _search(context: RunContext, stop: Stop, folder: RunFolder, tracker: Tracker
 
 def _track(context: RunContext, study: Study, tracker: Tracker) -> None:
     """Passes the finished trials of all processes to the tracker."""
-    for trial in study.optuna_study.trials:
+    for trial in study.trials:
         if trial.state.is_finished():
             row: Params = {"number": trial.number, "value": trial.value, "params": trial.params}
             row |= {"state": trial.state.name.lower(), "options": _trial_options(context, trial)}
@@ -107,7 +109,8 @@ def _run_trial(context: RunContext, study: Study, trial: FrozenTrial, stop: Stop
         state = TrialState.PRUNED
     except (Exception, RunStopped) as error:
         # A full disk or a lost mount was not caused by the configuration.
-        if isinstance(error, RunStopped | OSError) or isinstance(error.__cause__, OSError):
+        of_machine = isinstance(error, RunStopped | OSError | StorageError | NoAnswerError)
+        if of_machine or isinstance(error.__cause__, OSError):
             study.release()
             raise
         state, reason = TrialState.FAIL, first_line(error)
@@ -152,7 +155,7 @@ def _describe_position(study: Study, context: RunContext, number: int | None = N
     """Returns the position of a trial among the others; None: of the next one."""
     protocol, total, best = context.config.protocol, study.config.trials, study.best_trial()
     if number is None:
-        number = min(len(study.optuna_study.trials), total - 1)
+        number = min(len(study.trials), total - 1)
     later = (total - number - 1 + protocol.repeats) * FOLDS[protocol.splits]
     return Trial(number, total, best.value if best else None, later)
 
