@@ -147,6 +147,7 @@ def kill_child(path: Path) -> bool:
     for process in multiprocessing.active_children():
         if process.pid == int(holder[1]):
             process.kill()
+            process.join(BEAT_SECONDS)
             print_note(f"{holder[0]} did not answer and was ended")
             return True
     return False

@@ -29,6 +29,11 @@ def short(monkeypatch):
     monkeypatch.setattr(deadline, "STOP_SECONDS", 1.0)
 
 
+@pytest.mark.promise(
+    "guides/resume.md",
+    "SIGTERM, and the run is not at the end of its step after eight seconds: it ends, and a line "
+    "says from which step the same command continues",
+)
 def test_a_process_that_hangs_ends_with_a_line(short, capfd):
     is_ready, ready = os.pipe()
     process = forked.context().Process(target=hang, args=(ready,))

@@ -1,4 +1,5 @@
 import os
+import re
 import signal
 import time
 from typing import ClassVar
@@ -6,8 +7,9 @@ from typing import ClassVar
 import pytest
 
 from dml.config.check import check
-from dml.core.errors import UserError
-from dml.core.locks import is_locked
+from dml.core import deadline, locks, waits
+from dml.core.errors import RunStopped, UserError
+from dml.core.locks import is_locked, try_lock
 from dml.runs import experiment, train_jobs
 from dml.runs.folder.run_folder import RunFolder
 from dml.tracking import Tracker
@@ -130,6 +132,56 @@ def test_the_run_goes_on_without_a_worker_that_failed(run_small, monkeypatch, ca
     both = run_small("loss=contrastive", "protocol.workers=2", name="both")
     assert essence(both) == essence(alone)
     assert "error: loss: too large" in (both / "train.log").read_text()
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    monkeypatch.setattr(locks, "BEAT_SECONDS", 0.1)
+    monkeypatch.setattr(train_jobs, "POLL_SECONDS", 0.1)
+    monkeypatch.setattr(waits, "NOTE_SECONDS", 1.0)
+
+
+def stop_at_claim(folder, config, stop):
+    """Claims the last model, and is stopped: as a worker that hangs."""
+    with try_lock(folder.job("repeat0-fold3") / "run.lock"):
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+
+@pytest.mark.promise(
+    "guides/cluster_and_several_gpus.md",
+    "a process that has claimed a model or a trial is stopped: after half a minute a line names "
+    "it; one of `protocol.workers` is ended after ten minutes, and others train its model",
+)
+def test_a_stopped_worker_is_named_and_replaced(run_small, impatient, monkeypatch, capfd):
+    monkeypatch.setattr("multiprocessing.get_context", lambda _: forked.context())
+    monkeypatch.setattr(experiment, "_take_part", stop_at_claim)
+    monkeypatch.setattr(waits, "LIMIT_SECONDS", 2.0)
+    alone = run_small("loss=contrastive", name="alone")
+    both = run_small("loss=contrastive", "protocol.workers=2", name="both")
+    assert essence(both) == essence(alone)
+    err = capfd.readouterr().err
+    assert re.search(r"note: process \d+ on .*repeat0-fold3/run.lock and has not answered", err)
+    assert "a process of protocol.workers is ended after ten minutes" in err
+    assert err.count("did not answer and was ended") == 1
+
+
+def test_sigterm_ends_a_run_whose_worker_is_stopped(run_small, impatient, monkeypatch, capfd):
+    monkeypatch.setattr("multiprocessing.get_context", lambda _: forked.context())
+    monkeypatch.setattr(experiment, "_take_part", stop_at_claim)
+    monkeypatch.setattr(deadline, "STOP_SECONDS", 4.0)
+    print_note, noted = waits.print_note, []
+
+    def terminate(text):
+        print_note(text)
+        noted.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(waits, "print_note", terminate)
+    with pytest.raises(RunStopped):
+        run_small("loss=contrastive", "protocol.workers=2")
+    assert time.monotonic() - noted[0] < 10
+    out = capfd.readouterr().out.replace("\n", " ")
+    assert re.search(r"note: protocol.workers: process \d+ on .* did not end within \d s", out)
 
 
 def fail(folder, config, stop):

@@ -17,19 +17,27 @@ from dml.core.errors import RunStopped, UserError, first_line, refuse_exits
 from dml.core.fault_injection import fault_point
 from dml.core.locks import FolderGone, HolderWait, share_folder
 from dml.core.progress import show_task
+from dml.core.waits import NoAnswerError
 from dml.data.protocol import FOLDS, validates_one_class
 from dml.runs.console import print_line
 from dml.runs.context import RunContext
 from dml.runs.folder.run_folder import RunFolder
 from dml.runs.job_scores import COLLAPSED
 from dml.runs.search.proposals import Params, clip, create_distributions
+from dml.runs.search.storage import StorageError
 from dml.runs.search.study import REASON, Study
 from dml.runs.train_jobs import REMEDY, train_jobs, wait
 from dml.runs.training_status import Trial
 from dml.runs.workers import Stop
 from dml.tracking import Tracker
 
-LOST = (RunStopped, OSError, FolderGone)  # what ends a search, and not the trial alone
+LOST = (
+    RunStopped,
+    OSError,
+    FolderGone,
+    StorageError,
+    NoAnswerError,
+)  # what ends a search, and not the trial alone
 
 
 def search(context: RunContext, stop: Stop, folder: RunFolder, tracker: Tracker) -> Study:
@@ -81,7 +89,7 @@ def _search(context: RunContext, stop: Stop, folder: RunFolder, tracker: Tracker
 
 def _track(context: RunContext, study: Study, tracker: Tracker) -> None:
     """Passes the finished trials of all processes to the tracker."""
-    for trial in study.optuna_study.trials:
+    for trial in study.trials:
         if trial.state.is_finished():
             row: Params = {"number": trial.number, "value": trial.value, "params": trial.params}
             row |= {"state": trial.state.name.lower(), "options": _trial_options(context, trial)}
@@ -155,7 +163,7 @@ def _describe_position(study: Study, context: RunContext, number: int | None = N
     """Returns the position of a trial among the others; None: of the next one."""
     protocol, total, best = context.config.protocol, study.config.trials, study.best_trial()
     if number is None:
-        number = min(len(study.optuna_study.trials), total - 1)
+        number = min(len(study.trials), total - 1)
     later = (total - number - 1 + protocol.repeats) * FOLDS[protocol.splits]
     return Trial(number, total, best.value if best else None, later)
 

@@ -7,41 +7,41 @@ of a process that died keeps its number and its parameters, and continues from i
 
 from __future__ import annotations
 
-import os
 import shutil
 import statistics
 import warnings
 from collections import Counter
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import optuna
-from filelock import FileLock
 from omegaconf import OmegaConf
 from optuna.importance import FanovaImportanceEvaluator
-from optuna.storages import BaseStorage, JournalStorage
-from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from optuna.visualization import matplotlib as pictures
 
 from dml.config.schema import SearchConfig
 from dml.core.atomic_io import write_text
 from dml.core.csv_cells import write_csv
-from dml.core.errors import UserError, first_line
+from dml.core.errors import UserError
 from dml.core.fault_injection import fault_point
 from dml.core.installation import shell_command
 from dml.core.locks import Busy, wait_for_lock
-from dml.core.regular_files import check_regular, read_regular
-from dml.core.secrets import mask_text
 from dml.runs.console import print_line
 from dml.runs.drawing_guard import attempt
 from dml.runs.figures.drawing import plt, save
 from dml.runs.folder.run_folder import RunFolder
 from dml.runs.search.proposals import Params, Space, check_params, propose
+from dml.runs.search.storage import (
+    StorageError,
+    open_storage,
+    translate_storage_errors,
+    write_back,
+)
 
 REASON = "reason"  # attribute of a trial that failed
 
@@ -64,24 +64,49 @@ class Study:
     def __init__(self, folder: RunFolder, config: SearchConfig, space: Space, seed: int) -> None:
         self.folder, self.config, self.space, self.seed = folder, config, space, seed
         self.first: Params = {}
+        self._known: list[FrozenTrial] = []  # by the last look
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self._locks = ExitStack()
         with self._lock_numbering():
-            self.storage = _open_storage(folder, config.storage)
+            self.storage = open_storage(folder, config.storage)
             # With the id of the run: a database may hold the study of an overwritten run, or of a
             # run with the same config elsewhere.
-            name = "/".join((*folder.path.parts[-3:], folder.run_id()))
-            self.optuna_study = optuna.create_study(
-                storage=self.storage, study_name=name, direction="maximize", load_if_exists=True
-            )
+            self._name = "/".join((*folder.path.parts[-3:], folder.run_id()))
+            with self._translate_errors():
+                self.optuna_study = optuna.create_study(
+                    storage=self.storage,
+                    study_name=self._name,
+                    direction="maximize",
+                    load_if_exists=True,
+                )
+
+    @contextmanager
+    def _translate_errors(self) -> Iterator[None]:
+        """Turns errors of the storage into one line; a journal that is gone is written back."""
+        try:
+            with translate_storage_errors(self.folder, self.config.storage):
+                yield
+        except StorageError:
+            if self.config.storage is None:
+                write_back(self.folder.journal, self._name, self._known)
+            raise
+
+    @property
+    def trials(self) -> list[FrozenTrial]:
+        """All trials, by number."""
+        with self._translate_errors():
+            self._known = self.optuna_study.trials
+        return self._known
 
     def stored(self, trial: FrozenTrial) -> FrozenTrial:
         """Returns the present state of a trial."""
-        return self.storage.get_trial(self._key(trial))
+        with self._translate_errors():
+            return self.storage.get_trial(self._key(trial))
 
     def complete_trials(self) -> list[FrozenTrial]:
         """Returns the complete trials, by number."""
-        return self.optuna_study.get_trials(states=[TrialState.COMPLETE])
+        with self._translate_errors():
+            return self.optuna_study.get_trials(states=[TrialState.COMPLETE])
 
     def find_equal(self, trial: FrozenTrial) -> FrozenTrial | None:
         """Returns an earlier complete trial with the same parameters; None if there is none."""
@@ -103,13 +128,13 @@ class Study:
 
     def has_open_trials(self) -> bool:
         """Returns True if trials are missing or unfinished."""
-        finished = [trial.state.is_finished() for trial in self.optuna_study.trials]
+        finished = [trial.state.is_finished() for trial in self.trials]
         return len(finished) < self.config.trials or not all(finished)
 
     def claim_trial(self) -> FrozenTrial | None:
         """Returns an unfinished trial without a process, or a new one; None if there is none."""
         with self._lock_numbering():
-            trials, c = self.optuna_study.trials, self.config
+            trials, c = self.trials, self.config
             for trial in trials:
                 if trial.state.is_finished() or not self._try_lock_trial(trial.number):
                     continue
@@ -130,27 +155,30 @@ class Study:
             template = create_trial(
                 state=TrialState.RUNNING, params=params, distributions=self.space
             )
-            trial_id = self.storage.create_new_trial(self._study_key(), template)
-            fault_point("after_claim")
-            return self.storage.get_trial(trial_id)
+            with self._translate_errors():
+                trial_id = self.storage.create_new_trial(self._study_key(), template)
+                fault_point("after_claim")
+                return self.storage.get_trial(trial_id)
 
     def claims(self) -> list[Path]:
         """Returns the locks of the unfinished trials, which processes hold."""
-        trials = [trial for trial in self.optuna_study.trials if not trial.state.is_finished()]
+        trials = [trial for trial in self.trials if not trial.state.is_finished()]
         return [self.trial_folder(trial.number).lock for trial in trials]
 
     def report_score(self, trial: FrozenTrial, fold: int, value: float) -> None:
         """Stores the mean validation score of the folds so far."""
-        self.storage.set_trial_intermediate_value(self._key(trial), fold, value)
+        with self._translate_errors():
+            self.storage.set_trial_intermediate_value(self._key(trial), fold, value)
 
     def finish(
         self, trial: FrozenTrial, state: TrialState, value: float | None = None, reason: str = ""
     ) -> None:
         """Stores the result of a claimed trial, and releases it."""
-        if reason:
-            self.storage.set_trial_user_attr(self._key(trial), REASON, reason)
         values = None if value is None else [value]
-        self.storage.set_trial_state_values(self._key(trial), state, values)
+        with self._translate_errors():
+            if reason:
+                self.storage.set_trial_user_attr(self._key(trial), REASON, reason)
+            self.storage.set_trial_state_values(self._key(trial), state, values)
         self.release()
 
     def release(self) -> None:
@@ -174,7 +202,7 @@ class Study:
         Raises:
             UserError: no trial was completed.
         """
-        trials, best = self.optuna_study.trials, self.best_trial()
+        trials, best = self.trials, self.best_trial()
         for trial in trials:  # a process may have died before it deleted checkpoints
             self.delete_checkpoints(trial.number)
         if best is None:
@@ -269,26 +297,3 @@ class Study:
     def _lock_numbering(self) -> AbstractContextManager[None]:
         """Admits one process at a time; the system frees the lock of a process that dies."""
         return wait_for_lock(self.folder.search / "claim.lock")
-
-
-def _open_storage(folder: RunFolder, url: str | None) -> BaseStorage:
-    if url is None:
-        return open_journal(folder.journal)
-    try:
-        return optuna.storages.get_storage(url)
-    except Exception as error:  # SQLAlchemy's and its drivers' errors have no common class
-        reason = mask_text(first_line(error.__cause__ or error))  # the cause names a missing driver
-        raise UserError(f"search.storage: cannot be opened: {reason}") from error
-
-
-def open_journal(path: Path) -> JournalStorage:
-    """Opens the journal at `path`, without a last line that a full disk has cut short."""
-    # The system's lock is freed at once when its holder is killed; Optuna's own blocks the others
-    # for half a minute.
-    lock: Any = FileLock(path.with_suffix(".lock"), fallback_to_soft=False)
-    if path.exists():
-        check_regular(path)
-    backend = JournalFileBackend(str(path), lock_obj=lock)
-    with lock:
-        os.truncate(path, read_regular(path).rfind(b"\n") + 1)
-    return JournalStorage(backend)

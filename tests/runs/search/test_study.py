@@ -8,7 +8,8 @@ from dml.config.schema import SearchConfig
 from dml.core.fault_injection import fault_point
 from dml.runs.folder.run_folder import RunFolder
 from dml.runs.search.proposals import create_distributions
-from dml.runs.search.study import Study, open_journal
+from dml.runs.search.storage import open_journal
+from dml.runs.search.study import Study
 from tests.killed_process import KILLED, die_at
 
 SPACE = create_distributions({"loss.margin": {"low": 0, "high": 1}})
