@@ -18,7 +18,7 @@ SHARED_MEMORY = "/dev/shm"  # where Linux keeps what processes share
 # Parts of messages of torch and Python, in which the number of the error may be missing.
 TOO_MANY_FILES = ("Too many open files", "received 0 items of ancdata")
 TOO_MANY_PROCESSES = ("can't start new thread", "Resource temporarily unavailable")
-SHARED_MEMORY_FULL = ("shared memory", "torch_shm_manager", "Bus error")
+SHARED_MEMORY_FULL = ("shared memory", "torch_shm_manager")
 
 
 @contextmanager
@@ -61,16 +61,19 @@ def _describe(error: Exception) -> str | None:
             "of the container); take fewer of data.workers and protocol.workers, or set "
             "OMP_NUM_THREADS=1"
         )
+    if text.startswith(DEAD_WORKER):
+        reason = re.sub(r"DataLoader worker (\(pid(\(s\))? [\d, ]*\) )?|[.\n].*", "", text)
+        message = (
+            f"data.workers: a loading process died ({reason}); where memory is short, fewer of "
+            f"them need less"
+        )
+        if "Bus error" in reason:
+            message += f", and docker run --shm-size=1g gives more ({_shared_memory()})"
+        return message
     if _has(text, SHARED_MEMORY_FULL):
         return (
             f"data.workers: the shared memory of loading processes is full ({_shared_memory()}); "
             f"enlarge it (docker run --shm-size=1g), take fewer, or data.workers=0"
-        )
-    if text.startswith(DEAD_WORKER):
-        reason = re.sub(r"DataLoader worker (\(pid(\(s\))? [\d, ]*\) )?|[.\n].*", "", text)
-        return (
-            f"data.workers: a loading process died ({reason}); where memory is short, fewer of "
-            f"them need less"
         )
     if is_out_of_memory(error) or number == errno.ENOMEM:
         return (
