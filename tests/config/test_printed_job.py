@@ -100,7 +100,13 @@ def test_the_values_of_a_file(printed, tmp_path, monkeypatch, params):
     assert config["optim"]["lr"] == 0.5
 
 
-@pytest.mark.parametrize("flags", [["--info", "config"], ["-i", "all"], ["-c", "hydra"]])
+@pytest.mark.parametrize(
+    "flags",
+    [
+        *(["--info", "config"], ["-i", "all"], ["-c", "hydra"]),
+        *(["--cfg=job"], ["--info=config"], ["--resolve", "--cfg=job"]),
+    ],
+)
 def test_other_ways_to_print_it(flags):
     assert prints_config(flags)
     words, comment = find_printed_job([*flags, "loss=arcface", "data=cub", "params=mlrc"], "train")
@@ -109,6 +115,23 @@ def test_other_ways_to_print_it(flags):
     assert "params=mlrc" not in words
     assert comment == ""
     assert not prints_config(["-m", "--config-dir", "x"])
+
+
+OF_A_USER = """# @package _global_
+experiment: {id: rates}
+hydra: {mode: MULTIRUN, sweeper: {grids: ["optim.lr=0.25,0.5"]}}
+"""
+
+
+@pytest.mark.parametrize("flags", ["--config-dir mine", "--config-dir=mine", "-cd mine"])
+def test_an_experiment_in_a_folder_of_the_user(tmp_path, monkeypatch, flags):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine" / "experiment").mkdir(parents=True)
+    (tmp_path / "mine" / "experiment" / "rates.yaml").write_text(OF_A_USER)
+    flags = [*flags.split(), "--cfg=job"]
+    words, comment = find_printed_job([*flags, "experiment=rates"], "train")
+    assert words == [*flags, "experiment=rates", "optim.lr=0.25"]
+    assert comment.startswith("# run 1 of 2: optim.lr=0.25;")
 
 
 def test_an_evaluation_prints_the_values_of_a_table(capfd):

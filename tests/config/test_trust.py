@@ -107,6 +107,22 @@ def test_the_refusal_names_what_would_run(tmp_path, monkeypatch, target, named):
 
 
 @pytest.mark.parametrize(
+    ("targets", "counted"),
+    [
+        (["my_code.X"], "my_code.X would"),
+        (["my_code.X", "dml.losses.C1Loss", "my_code.X"], "my_code.X would"),
+        (["my_code.X", "my_code.Y", "my_code.X", "my_code.Y"], "my_code.X (and 1 more) would"),
+        (["my_code.X", "my_code.Y", "other.Z"], "my_code.X (and 2 more) would"),
+    ],
+)
+def test_the_refusal_counts_every_name_once(targets, counted):
+    content = {"a": [{"_target_": target} for target in targets]}
+    with pytest.raises(ConfigError) as refusal:
+        check_content(content, SOURCE)
+    assert refusal.value.problems[0].startswith(f"{SOURCE}: a[0]._target_: {counted} run code of")
+
+
+@pytest.mark.parametrize(
     "node",
     [
         *({"_args_": [1]}, {"_partial_": True}, {"_recursive_": False}, {"_convert_": "all"}),
@@ -193,6 +209,29 @@ def test_what_a_training_would_reach(node):
     with pytest.raises(ConfigError, match=r"stranger\.yaml: .*trust=true"):
         check_content(node, SOURCE)
     check_content(node, SOURCE, trust=True)
+
+
+@pytest.mark.parametrize(
+    "target", ["dml.models.backbones.TimmBackbone", "dml.models.bn_inception.BNInception"]
+)
+@pytest.mark.parametrize("weights", [{}, {"weights": "imagenet"}, {"weights": "mine.pt"}])
+def test_a_second_network_would_be_downloaded(target, weights):
+    content = {"loss": {"teachers": [{"_target_": target, **weights}]}}
+    with pytest.raises(ConfigError, match=r"loss\.teachers\[0\]: the weights .* be downloaded"):
+        check_content(content, SOURCE)
+    check_content(content, SOURCE, trust=True)
+    check_content({"backbone": {"_target_": target, **weights}}, SOURCE)
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        *({"_target_": "dml.models.backbones.TimmBackbone", "weights": x} for x in (None, "none")),
+        {"_target_": "dml.models.small_cnn.SmallCNN"},
+    ],
+)
+def test_a_second_network_without_weights_needs_no_trust(node):
+    check_content({"loss": {"teachers": [node]}}, SOURCE)
 
 
 def test_what_is_typed_again_or_was_never_stored_needs_no_trust():

@@ -82,12 +82,15 @@ def test_arrays_in_another_format(file, read):
 
 def test_files_of_arrays_texts_and_absent_files_are_no_other_format(tmp_path):
     np.savez(tmp_path / "a.npz", embeddings=np.zeros((2, 2)))
+    np.savez(tmp_path / "noted.npz", embeddings=np.zeros((2, 2)))
+    with zipfile.ZipFile(tmp_path / "noted.npz", "a") as archive:
+        archive.writestr("note.txt", "of a user")
     (tmp_path / "a.txt").write_text("1.png\n")
     (tmp_path / "short").write_bytes(b"P")
-    for name in ("a.npz", "a.txt", "short", "absent", "."):
+    for name in ("a.npz", "noted.npz", "a.txt", "short", "absent", "."):
         assert describe_no_arrays(tmp_path / name) == ""
         assert find_table(tmp_path / name) == ""
-        assert name == "a.npz" or find_archive(tmp_path / name) == ""
+        assert name.endswith(".npz") or find_archive(tmp_path / name) == ""
     with pytest.raises(UserError, match="data=features trains on features"):
         read_folder(tmp_path / "a.npz")
 

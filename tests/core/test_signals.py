@@ -10,7 +10,7 @@ import pytest
 
 from dml.core import signals
 from dml.core.errors import RunStopped, find_interruption
-from dml.core.signals import StopRequest, raise_on_signals
+from dml.core.signals import StopRequest, pending_stop, raise_on_signals
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -82,6 +82,37 @@ def test_a_signal_after_the_last_step_stops_what_follows(number, fails):
     assert getattr(caught.value, "status", 130) == 128 + number
     with raise_on_signals(), StopRequest() as stop:  # of a later run
         assert stop() is None
+
+
+@pytest.mark.parametrize("former", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("last", [signal.SIGTERM, signal.SIGHUP])
+def test_the_last_of_several_signals_is_reported(former, last, later):
+    with StopRequest() as stop:
+        send(former)
+        later(2.0)
+        send(last)
+        for request in (stop(), pending_stop()):
+            assert request.status == 128 + last
+            assert str(request) == f"stopped by {last.name}"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("saved", [False, True])
+def test_a_stop_says_whether_something_is_saved(number, saved):
+    with pytest.raises(RunStopped) as caught, raise_on_signals(saved):
+        send(number)
+    assert caught.value.saved == saved
+    with pytest.raises(RunStopped) as caught, raise_on_signals(saved), StopRequest():
+        send(number)
+    assert caught.value.saved == saved
+
+
+@pytest.mark.parametrize(("saved", "error"), [(False, KeyboardInterrupt), (True, RunStopped)])
+def test_an_interruption_is_a_stop_if_something_is_saved(saved, error):
+    with pytest.raises(error) as caught, raise_on_signals(saved):
+        send(signal.SIGINT)
+    assert getattr(caught.value, "saved", False) == saved
+    assert getattr(caught.value, "status", 130) == 130
 
 
 def test_an_error_that_an_interruption_has_caused():
