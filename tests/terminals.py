@@ -31,6 +31,7 @@ class Terminal:
     def __init__(self, words: tuple[str, ...], folder: Path, controls: bool = True) -> None:
         self._words, self._folder, self._controls = words, folder, controls
         self.shown = b""
+        self._master: int | None
         self._master, self._slave = pty.openpty()
         self.process = context().Process(target=self._become)
         self.process.start()
@@ -49,21 +50,23 @@ class Terminal:
         sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 - by lines, as of a terminal
         os._exit(main())
 
-    def read_until(self, happened: Callable[[], object]) -> None:
+    def read_until(self, happened: Callable[[], object], longest: float = LONGEST) -> None:
         """Reads what the command shows until something has happened."""
-        end = time.monotonic() + LONGEST
+        end = time.monotonic() + longest
         while not happened():
             assert time.monotonic() < end, self.shown[-2000:]
             readable, _, _ = select.select([self._master], [], [], 0.01)
             if readable:
                 try:
                     self.shown += os.read(self._master, 1 << 16)
-                except OSError:  # the command has ended
-                    return
+                except OSError:  # the command ends, and all of its processes have
+                    self.process.join()
 
     def close(self) -> None:
-        """Closes the terminal."""
-        os.close(self._master)
+        """Closes the terminal; nothing happens if it is closed."""
+        if self._master is not None:
+            os.close(self._master)
+        self._master = None
 
     def wait(self) -> int | None:
         """Returns the exit status of the command."""

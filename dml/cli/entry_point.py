@@ -44,6 +44,14 @@ def _ignore_signals() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
+def _end_without_trackers(status: int) -> None:
+    """Ends the process if a tracker was given up, whose library would wait for its server again."""
+    tracking = sys.modules.get("dml.tracking.patient")
+    if tracking is not None and tracking.given_up:
+        sys.stdout.flush()
+        os._exit(status)
+
+
 def _write(line: str) -> None:
     """Writes a line on stderr, after what stdout still holds."""
     try:
@@ -64,6 +72,7 @@ def main(words: Sequence[str] | None = None) -> int:
         from dml.cli.program import main as run_program  # imported late: it takes a while
 
         signals.status = run_program(words)
+        _end_without_trackers(signals.status)
         return signals.status
     except KeyboardInterrupt:  # later ones are reported by the program itself
         print("interrupted", file=sys.stderr)

@@ -47,6 +47,7 @@ from dml.runs.summary import describe_batches, describe_run, list_notes, summari
 from dml.runs.train_jobs import read_results, train_jobs, wait
 from dml.runs.workers import Stop, start_workers
 from dml.tracking import Tracker, track_run
+from dml.tracking.patient import PatientTracker
 from dml.tracking.tracker import GuardedTracker
 from dml.training.device import device_name
 from dml.training.micro_batches import uses_batch_statistics
@@ -186,6 +187,8 @@ class Experiment:
         self.world, self.begun_with = self.context.world, self.context.config
         tracker = self.world.run_on_main(self.context.builder.tracker)
         self.tracker = Tracker() if tracker is None else GuardedTracker(tracker, print_line)
+        if tracker is not None and tracker.server:
+            self.tracker = PatientTracker(self.tracker, tracker.server, print_line)
 
     def read_summary(self) -> dict[str, Any] | None:
         """Returns the summary of the run; None if it is not finished."""

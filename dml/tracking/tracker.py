@@ -51,9 +51,12 @@ class Tracker:
     Attributes:
         keeps_a_copy: whether it copies results, so that a finished run is passed to it again to
             complete the copy.
+        server: name of the server that it waits for; its calls are made in a thread then
+            (`PatientTracker`). Empty: there is none.
     """
 
     keeps_a_copy = False
+    server = ""
 
     def start(self, run: RunInfo) -> None:
         """Begins a run that is new, resumed, or finished and passed again."""

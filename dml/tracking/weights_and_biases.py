@@ -66,7 +66,7 @@ class WandbTracker(Tracker):
         except ImportError as error:
             raise UserError(f"tracking: {error}; pip install wandb, or {SWITCH_OFF}") from error
         self.project, self.entity, self.mode = project, entity, mode
-        self.keeps_a_copy = mode != "disabled"
+        self.keeps_a_copy, self.server = mode != "disabled", "W&B" if mode == "online" else ""
         self.tags = mask_words(map(str, tags))
         self._check_accepted()
         self.artifacts = artifacts
