@@ -27,7 +27,8 @@ Groups and their choices (group=choice):
 There is no search by default. params=<file>|<table> sets the values of a search or a paper.
 
 Exit status: 0 finished, 1 a run failed, 2 wrong command. Stopped by Ctrl-C (130),
-SIGTERM (143) or max_minutes (75), a run is saved and the same command continues it.
+SIGTERM (143), a closed terminal (129) or max_minutes (75), a run is saved and the
+same command continues it.
 """
 
 
