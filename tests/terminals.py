@@ -6,6 +6,7 @@ import fcntl
 import os
 import pty
 import select
+import signal
 import sys
 import termios
 import time
@@ -40,6 +41,7 @@ class Terminal:
     def _become(self) -> None:
         os.close(self._master)
         os.setsid()
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # tests may run under nohup, which ignores it
         if self._controls:
             fcntl.ioctl(self._slave, termios.TIOCSCTTY, 0)
         for number in range(3):
