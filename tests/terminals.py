@@ -71,6 +71,9 @@ class Terminal:
         self._master = None
 
     def wait(self) -> int | None:
-        """Returns the exit status of the command."""
+        """Returns the exit status of the command; None if it had to be killed."""
         self.process.join(LONGEST)
-        return self.process.exitcode
+        status = self.process.exitcode
+        if status is None:
+            self.process.kill()  # it would train on, and slow all other tests down
+        return status
