@@ -44,18 +44,24 @@ def find_table(path: Path) -> str:
 
 def describe_no_arrays(path: Path) -> str:
     """Returns `it is an HDF5 file` and the like of a file that is no `.npz`; empty if unknown."""
-    if zipfile.is_zipfile(path) and _holds_arrays(path):
+    if _may_hold_arrays(path):
         return ""
     kind = find_archive(path) or find_table(path)
     return f"it is {kind}" if kind else ""
 
 
-def _holds_arrays(path: Path) -> bool:
+def _may_hold_arrays(path: Path) -> bool:
+    """Returns whether the file is a ZIP archive with arrays, or a damaged one."""
     try:
-        with open_regular(path) as file, zipfile.ZipFile(file) as archive:
-            return any(name.endswith(".npy") for name in archive.namelist())
-    except (OSError, zipfile.BadZipFile):
+        with open_regular(path) as file:
+            if not zipfile.is_zipfile(file):
+                return False
+            with zipfile.ZipFile(file) as archive:
+                return any(name.endswith(".npy") for name in archive.namelist())
+    except zipfile.BadZipFile:
         return True  # another reader says what is wrong
+    except OSError:
+        return False
 
 
 def _match(start: bytes, formats: dict[bytes, str]) -> str:

@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 _held: dict[Path, tuple[Path, int]] = {}
 BEAT_SECONDS = 5.0  # between two touches of the files of held locks
 POLL_SECONDS = 1.0  # between two attempts to get a lock
+DEATH_SECONDS = 10.0  # from the kill of a process to its end, which frees its locks
 _beats: list[threading.Thread] = []  # the thread that touches them; a forked child has its own
 
 
@@ -147,7 +148,9 @@ def kill_child(path: Path) -> bool:
     for process in multiprocessing.active_children():
         if process.pid == int(holder[1]):
             process.kill()
-            process.join(BEAT_SECONDS)
+            process.join(DEATH_SECONDS)
+            if process.is_alive():  # a file system that hangs keeps it
+                return False
             print_note(f"{holder[0]} did not answer and was ended")
             return True
     return False

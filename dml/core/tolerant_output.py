@@ -9,8 +9,6 @@ from collections.abc import Container, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, TextIO
 
-from dml.core.run_log import run_logger
-
 # Errors of an output that nobody reads: a pipe without a reader, a terminal that is gone.
 CLOSED = (errno.EPIPE, errno.EIO)
 _lost: list[str] = []  # what was said of the outputs that failed, once, while a context is open
@@ -60,6 +58,9 @@ class TolerantStream:
         if _lost:
             return
         _lost.append(line)
+        # imported late: a Python without our packages can say what it lacks
+        from dml.core.run_log import run_logger
+
         run_logger.info(line)
         if self.says_so:
             print(line, file=_innermost(sys.stderr))

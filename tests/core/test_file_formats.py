@@ -4,6 +4,7 @@ import bz2
 import gzip
 import io
 import lzma
+import os
 import pickle
 import tarfile
 import zipfile
@@ -87,7 +88,8 @@ def test_files_of_arrays_texts_and_absent_files_are_no_other_format(tmp_path):
         archive.writestr("note.txt", "of a user")
     (tmp_path / "a.txt").write_text("1.png\n")
     (tmp_path / "short").write_bytes(b"P")
-    for name in ("a.npz", "noted.npz", "a.txt", "short", "absent", "."):
+    os.mkfifo(tmp_path / "pipe.npz")  # nobody writes to it
+    for name in ("a.npz", "noted.npz", "a.txt", "short", "pipe.npz", "absent", "."):
         assert describe_no_arrays(tmp_path / name) == ""
         assert find_table(tmp_path / name) == ""
         assert name.endswith(".npz") or find_archive(tmp_path / name) == ""
