@@ -127,7 +127,7 @@ def _list_untrained_arms(study: Declaration, ranking: pd.DataFrame) -> list[str]
 
 
 def _same(study: Declaration, results: Results) -> str:
-    difference = compare(results.of_length(choose_lengths(results)).classes, *study.same)
+    difference = compare(results.of_length(choose_lengths(results)).class_scores(), *study.same)
     low, high = difference.interval(study.confidence)
     interval = f"{study.confidence:.0%} interval {low:+.2f} to {high:+.2f}"
     text = f"{difference.points:+.2f} points, {interval}"

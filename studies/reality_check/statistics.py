@@ -48,10 +48,9 @@ class Difference(NamedTuple):
 
 
 def compare(classes: pd.DataFrame, first: str, second: str) -> Difference:
-    """Returns arm `first` minus arm `second`, from `Results.classes` of one length for each."""
-    table = classes.set_index("arm").drop(columns=["epochs", "repeat"])
-    share = (table.loc[IMAGES] / table.loc[IMAGES].sum()).to_numpy()
-    a_RC, b_RC = (np.atleast_2d(table.loc[arm]) for arm in (first, second))
+    """Returns arm `first` minus arm `second`, from `Results.class_scores` of one length."""
+    share = (classes.loc[IMAGES] / classes.loc[IMAGES].sum()).to_numpy()
+    a_RC, b_RC = (np.atleast_2d(classes.loc[arm]) for arm in (first, second))
     d_C = a_RC.mean(0) - b_RC.mean(0)
     points = float(share @ d_C)
     variances = [len(share) / (len(share) - 1) * float(np.sum((share * (d_C - points)) ** 2))]
@@ -85,7 +84,7 @@ def search_noise(study: Declaration, results: Results) -> float:
     It is the end of their interval, and holds what the intervals of other pairs do not: that a
     search with another seed chooses other values.
     """
-    classes = results.of_length(choose_lengths(results)).classes
+    classes = results.of_length(choose_lengths(results)).class_scores()
     return max(map(abs, compare(classes, *study.same).interval(study.confidence)))
 
 
@@ -111,11 +110,12 @@ def rank_arms(study: Declaration, results: Results) -> pd.DataFrame:
         rows.loc[better, "rank_high"] -= 1
     each = 1 - (1 - study.confidence) / (len(rows) - 1)
     center = rows.map_at_r[study.reference]
+    classes = results.class_scores()
     intervals = []
     for arm in rows.index:
         interval = (0.0, 0.0)
         if arm != study.reference:
-            interval = compare(results.classes, arm, study.reference).interval(each)
+            interval = compare(classes, arm, study.reference).interval(each)
         intervals.append(interval)
     rows[["low", "high"]] = center + np.array(intervals)
     rows["rising"] = rows.index.isin(rising)
@@ -136,7 +136,8 @@ def _find_different_pairs(
         noise: `search_noise`, which a difference has to exceed.
     """
     pairs = list(combinations(arms, 2))
-    differences = [compare(results.classes, *pair) for pair in pairs]
+    classes = results.class_scores()
+    differences = [compare(classes, *pair) for pair in pairs]
     adjusted = holm([difference.p for difference in differences])
     for pair, difference, p in zip(pairs, differences, adjusted, strict=True):
         if p < 1 - study.confidence and difference.points > noise:
@@ -183,7 +184,7 @@ def judge_claims(study: Declaration, results: Results, ranking: pd.DataFrame) ->
     """
     ranking = ranking.set_index("arm")
     claims, differences, p_values = [], [], []
-    chosen = results.of_length(choose_lengths(results)).classes
+    chosen = results.of_length(choose_lengths(results)).class_scores()
     for claim in study.claims:
         if {claim.better, claim.than} <= set(ranking.index):
             difference = compare(chosen, claim.better, claim.than)
@@ -194,7 +195,7 @@ def judge_claims(study: Declaration, results: Results, ranking: pd.DataFrame) ->
     adjusted = holm(p_values + [1.0] * missing)
     equal = []
     for epochs in study.epochs:
-        equal.append(results.of_length(dict.fromkeys(ranking.index, epochs)).classes)
+        equal.append(results.of_length(dict.fromkeys(ranking.index, epochs)).class_scores())
     each = 1 - (1 - study.confidence) / len(study.claims)
     noise = search_noise(study, results)
     rows = []

@@ -73,6 +73,11 @@ class Results(NamedTuple):
         rows = self.classes.set_index("arm").loc[IMAGES].drop(["epochs", "repeat"])
         return rows.astype(int)
 
+    def class_scores(self) -> pd.DataFrame:
+        """Returns `classes` with the arms as index, and no columns but the classes."""
+        scores = self.classes.set_index("arm").drop(columns=["epochs", "repeat"])
+        return scores.copy()  # one block in memory: rows are taken ten times as fast
+
     def of_length(self, epochs: Mapping[str, int]) -> Results:
         """Returns the scores of one length of training for each arm (arm → epochs)."""
 

@@ -75,7 +75,7 @@ def test_the_error_of_classes_is_that_of_a_bootstrap(results):
     drawn = np.random.default_rng(0).integers(len(gap), size=(4000, len(gap)))
     resampled = (gap * images)[drawn].sum(1) / images[drawn].sum(1)
     chosen = results.of_length(statistics.choose_lengths(results))
-    found = statistics.compare(chosen.classes, *arms)
+    found = statistics.compare(chosen.class_scores(), *arms)
     seeds = [stats.sem(class_scores(results, arm) @ images / images.sum()) for arm in arms]
     of_classes = np.sqrt(found.error**2 - np.square(seeds).sum())
     assert of_classes == pytest.approx(resampled.std(), rel=0.05)
