@@ -6,6 +6,7 @@ was stopped, or whose machine hangs, is told from one that works.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import logging
 import multiprocessing
@@ -30,6 +31,7 @@ log = logging.getLogger(__name__)
 _held: dict[Path, tuple[Path, int]] = {}
 BEAT_SECONDS = 5.0  # between two touches of the files of held locks
 POLL_SECONDS = 1.0  # between two attempts to get a lock
+LOCKLESS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # errors of file systems without locks
 DEATH_SECONDS = 10.0  # from the kill of a process to its end, which frees its locks
 _beats: list[threading.Thread] = []  # the thread that touches them; a forked child has its own
 
@@ -78,7 +80,7 @@ def wait_for_lock(path: Path, purpose: str = "") -> Iterator[None]:
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = _exclusive(path)
     try:
-        lock.acquire(blocking=False)
+        _acquire(lock, 0)
     except Timeout:
         if purpose:
             log.warning("waiting for another process that is %s", purpose)
@@ -92,7 +94,7 @@ def _acquire_in_time(lock: FileLock, path: Path) -> None:
     silence = HolderWait()
     while True:
         try:
-            lock.acquire(timeout=POLL_SECONDS)
+            _acquire(lock, POLL_SECONDS)
             return
         except Timeout:
             silence.check([path])
@@ -172,7 +174,7 @@ def try_lock(path: Path) -> Iterator[None]:
     lock = _exclusive(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        lock.acquire(blocking=False)
+        _acquire(lock, 0)
     except Timeout as error:
         raise Busy(path) from error
     except OSError as error:
@@ -241,6 +243,7 @@ def check_held(path: Path) -> None:
     Raises:
         FolderGone: one is gone, or its lock: what was saved before is lost, and writing on would
             make a folder that looks like a run.
+        UserError: one cannot be reached.
     """
     parents = path.absolute().parents
     for held, (folder, inode) in [*_held.items()]:
@@ -248,8 +251,13 @@ def check_held(path: Path) -> None:
             continue
         try:
             is_same = held.stat().st_ino == inode
-        except OSError:
+        except (FileNotFoundError, NotADirectoryError):
             is_same = False
+        except OSError as error:  # of a network file system
+            raise UserError(
+                f"outputs: {folder} cannot be reached ({error.strerror}); the same command "
+                f"continues once it can"
+            ) from error
         if not is_same:
             raise FolderGone(folder)
 
@@ -288,6 +296,28 @@ def _beat() -> None:
             with suppress(OSError):
                 if path != folder and path.stat().st_ino == inode:
                     os.utime(path)
+
+
+def _acquire(lock: FileLock, timeout: float) -> None:
+    """Acquires a lock within some seconds.
+
+    Raises:
+        Timeout: another process holds it.
+        OSError: the file cannot be written, or the file system has no locks.
+    """
+    try:
+        lock.acquire(timeout=timeout)
+    except NotImplementedError as error:
+        raise _no_locks(lock) from error
+    except OSError as error:
+        if error.errno in LOCKLESS:
+            raise _no_locks(lock) from error
+        raise
+
+
+def _no_locks(lock: FileLock) -> OSError:
+    reason = "its file system has no file locks (flock); choose a folder on another one"
+    return OSError(errno.ENOLCK, reason, lock.lock_file)
 
 
 def _exclusive(path: Path) -> FileLock:

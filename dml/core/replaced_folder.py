@@ -47,7 +47,8 @@ def replace_folder(target: Path, names: Collection[str]) -> Iterator[Path]:
         raise
     descriptor = os.open(new, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)  # shows others that this process is alive
+        with suppress(OSError):  # a file system without locks: others leave the folder alone, too
+            fcntl.flock(descriptor, fcntl.LOCK_EX)  # shows others that this process is alive
         (new / MARK).touch()
         yield new
         for path in new.iterdir():

@@ -78,6 +78,11 @@ class _LogFile(logging.FileHandler):
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
         """Drops a line that cannot be written, for which logging would print a traceback."""
 
+    def close(self) -> None:
+        """Closes the file; an error of its storage does not hide the one that ends the run."""
+        with suppress(OSError):
+            super().close()
+
 
 def log_start() -> None:
     """Logs the command and the versions of the packages."""

@@ -15,6 +15,8 @@ from dml.core.errors import UserError, is_out_of_memory
 from dml.data.loaders import DEAD_WORKER
 
 SHARED_MEMORY = "/dev/shm"  # where Linux keeps what processes share
+# Errors of a disk or server that answers no longer, such as that of a network file system.
+STORAGE_LOST = (errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.EROFS, errno.ETIMEDOUT)
 # Parts of messages of torch and Python, in which the number of the error may be missing.
 TOO_MANY_FILES = ("Too many open files", "received 0 items of ancdata")
 TOO_MANY_PROCESSES = ("can't start new thread", "Resource temporarily unavailable")
@@ -42,13 +44,49 @@ def translate_resource_errors() -> Iterator[None]:
 
 def _describe(error: Exception) -> str | None:
     """Returns option and remedy of an error of the machine; None for another one."""
-    text = str(error)
-    number = error.errno if isinstance(error, OSError) else None
     if isinstance(error, torch.OutOfMemoryError):
         return (
             "data.eval_batch_size: so many images, or their embeddings, do not fit into the "
             "GPU's memory; try fewer, or precision=bf16"
         )
+    number = None
+    if isinstance(error, OSError):
+        number = error.errno
+        if number in STORAGE_LOST:
+            return f"{error.filename or 'outputs'}: {error.strerror}; repair or mount its storage"
+    text = str(error)
+    if text.startswith(DEAD_WORKER):
+        return _describe_death(text)
+    limit = _describe_limit(number, text)
+    if limit is not None:
+        return limit
+    if is_out_of_memory(error) or number == errno.ENOMEM:
+        return (
+            "data.workers: the machine's memory is full; try fewer, a smaller "
+            "data.eval_batch_size, or a smaller data.batch_size"
+        )
+    return None
+
+
+def _describe_death(text: str) -> str:
+    """Returns the message for one of torch's about a loading process that died."""
+    reason = re.sub(r"DataLoader worker (\(pid(\(s\))? [\d, ]*\) )?|[.\n].*", "", text)
+    message = (
+        f"data.workers: a loading process died ({reason}); where memory is short, fewer of "
+        f"them need less"
+    )
+    if "Bus error" in reason:
+        message += f", and docker run --shm-size=1g gives more ({_shared_memory()})"
+    return message
+
+
+def _describe_limit(number: int | None, text: str) -> str | None:
+    """Returns option and remedy where a limit of the system is reached; None for another error.
+
+    Args:
+        number: of the error (`errno`); None if it is missing.
+        text: of the error.
+    """
     if number in (errno.EMFILE, errno.ENFILE) or _has(text, TOO_MANY_FILES):
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         return (
@@ -61,24 +99,10 @@ def _describe(error: Exception) -> str | None:
             "of the container); take fewer of data.workers and protocol.workers, or set "
             "OMP_NUM_THREADS=1"
         )
-    if text.startswith(DEAD_WORKER):
-        reason = re.sub(r"DataLoader worker (\(pid(\(s\))? [\d, ]*\) )?|[.\n].*", "", text)
-        message = (
-            f"data.workers: a loading process died ({reason}); where memory is short, fewer of "
-            f"them need less"
-        )
-        if "Bus error" in reason:
-            message += f", and docker run --shm-size=1g gives more ({_shared_memory()})"
-        return message
     if _has(text, SHARED_MEMORY_FULL):
         return (
             f"data.workers: the shared memory of loading processes is full ({_shared_memory()}); "
             f"enlarge it (docker run --shm-size=1g), take fewer, or data.workers=0"
-        )
-    if is_out_of_memory(error) or number == errno.ENOMEM:
-        return (
-            "data.workers: the machine's memory is full; try fewer, a smaller "
-            "data.eval_batch_size, or a smaller data.batch_size"
         )
     return None
 

@@ -1,3 +1,5 @@
+import errno
+import fcntl
 import os
 import pickle
 import signal
@@ -13,6 +15,7 @@ from dml.core import locks, waits
 from dml.core.atomic_io import write_text
 from dml.core.errors import RunStopped, UserError
 from dml.core.locks import Busy, HolderWait, is_locked, lock_all, try_lock, wait_for_lock
+from dml.core.replaced_folder import replace_folder
 from dml.core.signals import StopRequest
 from dml.core.waits import NoAnswerError
 from tests import forked
@@ -33,6 +36,42 @@ def test_file_names_the_holder_only_while_the_lock_is_held(path: Path):
         assert str(pickle.loads(pickle.dumps(error.value))) == str(error.value)  # joblib sends it
         assert path.read_text().startswith(f"process {os.getpid()} on ")
     assert path.read_text() == ""
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS])
+@pytest.mark.promise(
+    "guides/cluster_and_several_gpus.md",
+    "Where a file system says that it has no locks, a run ends in one line before it trains",
+)
+def test_a_file_system_without_locks_is_named(path: Path, monkeypatch, number):
+    def refuse(descriptor, operation):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    no_locks = "outputs: .*/folder: its file system has no file locks"
+    with pytest.raises(UserError, match=no_locks), try_lock(path):
+        pass
+    with pytest.raises(OSError, match="no file locks") as raised, wait_for_lock(path):
+        pass
+    assert raised.value.filename == str(path)
+    with replace_folder(path.parent / "network", ["net"]) as new:  # needs none
+        (new / "net").touch()
+    assert (path.parent / "network" / "net").exists()
+
+
+@pytest.mark.parametrize("number", [errno.ESTALE, errno.EIO, errno.ENOTCONN])
+def test_a_folder_that_cannot_be_reached_is_not_called_deleted(path: Path, monkeypatch, number):
+    stat = Path.stat
+
+    def fail(self, **options):
+        if self == path:
+            raise OSError(number, os.strerror(number))
+        return stat(self, **options)
+
+    with try_lock(path), monkeypatch.context() as patch:
+        patch.setattr(Path, "stat", fail)
+        with pytest.raises(UserError, match=rf"cannot be reached \({os.strerror(number)}\)"):
+            write_text(path.with_name("scores"), "")
 
 
 def test_killed_holder_frees_the_lock_though_its_child_lives(path: Path):

@@ -1,5 +1,9 @@
+import errno
 import logging
+import os
 import warnings
+
+import pytest
 
 from dml.core.run_log import run_logger, write_log
 
@@ -20,3 +24,14 @@ def test_lines_warnings_and_the_end_are_logged(tmp_path, capfd):
     assert other == "of a library"
     assert end == "run finished after 0:00:00"
     assert not capfd.readouterr().out
+
+
+def test_a_log_that_cannot_be_closed_hides_no_error(tmp_path, monkeypatch):
+    """As on a network file system whose server is gone."""
+
+    def fail(handler):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(logging.FileHandler, "close", fail)
+    with pytest.raises(ValueError, match="of the training"), write_log(tmp_path, "run"):
+        raise ValueError("of the training")

@@ -129,6 +129,8 @@ def unshare_mounts() -> None:
         (RuntimeError("can't start new thread"), "protocol.workers"),
         (RuntimeError("DataLoader worker is killed by signal: Bus error. It"), "/dev/shm"),
         (RuntimeError("could not create a primitive"), "data.batch_size"),
+        (OSError(errno.EIO, os.strerror(errno.EIO), "history.csv"), "history.csv: Input/output"),
+        (OSError(errno.ESTALE, os.strerror(errno.ESTALE)), "outputs: Stale file handle; repair"),
         (OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)), "data.workers: the machine's memory"),
     ],
 )
