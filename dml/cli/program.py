@@ -82,6 +82,10 @@ def _run(words: list[str]) -> int:
     if name not in COMMANDS:
         hint = nearest(name, list(COMMANDS) + OPTIONS) or f"; one of {', '.join(COMMANDS)}"
         raise ConfigError([f"dml: '{name}' is not a command{hint}"])
+    return _run_command(name, more)
+
+
+def _run_command(name: str, words: list[str]) -> int:
     if name != DISTRIBUTED and is_torchrun():
         launch = read_launch()
         if launch.rank > 0:
@@ -91,7 +95,7 @@ def _run(words: list[str]) -> int:
     command = load_command(name)
     # Commands with configs handle signals once they are composed; nothing is begun before.
     with nullcontext() if name in COMPOSED else raise_on_signals():
-        status: int = command.main(more)
+        status: int = command.main(words)
     return status
 
 

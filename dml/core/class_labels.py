@@ -92,13 +92,7 @@ def number_classes(arrays: Mapping[str, np.ndarray]) -> list[np.ndarray]:
             another.
     """
     checked = {name: check_class_labels(labels, name) for name, labels in arrays.items()}
-    kinds = {}
-    for name, labels in checked.items():
-        if labels.size:
-            kinds[name] = "texts" if labels.dtype.kind == "U" else "numbers"
-    if len(set(kinds.values())) > 1:
-        found_kinds = ", ".join(f"{name} are {kind}" for name, kind in kinds.items())
-        raise ValueError(f"{found_kinds}; store both as numbers or both as texts")
+    _check_alike(checked)
     parts = [np.unique(labels, return_inverse=True) for labels in checked.values()]
     distinct: set[int | float | str] = set()
     for values, _ in parts:
@@ -109,6 +103,17 @@ def number_classes(arrays: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         numbers_of_values = np.array([numbers[value] for value in values.tolist()], dtype=np.int64)
         numbered.append(numbers_of_values[inverse].reshape(labels.shape))
     return numbered
+
+
+def _check_alike(arrays: Mapping[str, np.ndarray]) -> None:
+    """Raises ValueError if some arrays of labels have numbers and others texts."""
+    kinds = {}
+    for name, labels in arrays.items():
+        if labels.size:
+            kinds[name] = "texts" if labels.dtype.kind == "U" else "numbers"
+    if len(set(kinds.values())) > 1:
+        names = ", ".join(f"{name} are {kind}" for name, kind in kinds.items())
+        raise ValueError(f"{names}; store both as numbers or both as texts")
 
 
 def check_names(names: Iterable[str]) -> None:

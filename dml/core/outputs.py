@@ -66,26 +66,33 @@ def check_output(
     if suffixes and path.suffix.lower() not in suffixes:
         names = " or ".join(suffixes)
         raise UserError(f"{option}: {str(path)!r} must be a file that ends in {names}")
-    try:
-        mode = os.lstat(path).st_mode
-        if stat.S_ISLNK(mode):
-            mode = os.stat(path).st_mode
-    except FileNotFoundError:
-        if os.path.islink(path):
-            raise UserError(f"{option}: {path} is a link to a missing file; remove it") from None
-        return path
-    except NotADirectoryError:  # which writing reports
-        return path
-    if not stat.S_ISREG(mode):
-        kind = "folder" if stat.S_ISDIR(mode) else "pipe or device"
-        raise UserError(f"{option}: {path} is a {kind}; give the name of a file")
-    if overwrite or _asks(is_ours, path):
+    if _is_new(path, option) or overwrite or _asks(is_ours, path):
         return path
     advice = f", or add {hint}" if hint else ", or move the file away"
     raise UserError(
         f"{option}: {path} exists, and this command did not write it from the same source; "
         f"choose another name{advice}"
     )
+
+
+def _is_new(path: Path, option: str) -> bool:
+    """Returns whether there is no file of this name, nor anything else.
+
+    Raises:
+        UserError: there is something else, or a link to a missing file.
+    """
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        if os.path.islink(path):
+            raise UserError(f"{option}: {path} is a link to a missing file; remove it") from None
+        return True
+    except NotADirectoryError:  # which writing reports
+        return True
+    if not stat.S_ISREG(mode):
+        kind = "folder" if stat.S_ISDIR(mode) else "pipe or device"
+        raise UserError(f"{option}: {path} is a {kind}; give the name of a file")
+    return False
 
 
 def _asks(is_ours: IsOurs, path: Path) -> bool:

@@ -93,13 +93,17 @@ def decode_image(
     if isinstance(image, Image.Image):
         return _decode_with_pillow(image, apply_orientation, background, max_pixels)
     file, box = split_box(image)
-    if box is not None:
-        left, top, right, bottom = box
-        whole = decode_image(file, apply_orientation, background, max_pixels)
-        part = release(whole.pixels[:, top:bottom, left:right])
-        if not part.numel():
-            raise UserError(f"data: cannot decode {image}: no pixels of the image are in the box")
-        return Decoded(part, whole.transparent)
+    if box is None:
+        return _decode_file(image, apply_orientation, background, max_pixels)
+    left, top, right, bottom = box
+    whole = _decode_file(file, apply_orientation, background, max_pixels)
+    part = release(whole.pixels[:, top:bottom, left:right])
+    if not part.numel():
+        raise UserError(f"data: cannot decode {image}: no pixels of the image are in the box")
+    return Decoded(part, whole.transparent)
+
+
+def _decode_file(image: Path, apply_orientation: bool, background: str, max_pixels: int) -> Decoded:
     check_pixels(image, max_pixels)
     try:
         with open_regular(image) as opened:

@@ -78,19 +78,7 @@ def check_batch(
     (finite embeddings, labels in 0..C−1) to `checks`.
     """
     x, y = names
-    if embeddings.ndim != 2 or 0 in embeddings.shape or not embeddings.is_floating_point():
-        got = f"{embeddings.dtype} of shape {tuple(embeddings.shape)}"
-        raise ValueError(f"{x} must be a matrix of floating-point numbers, got {got}")
-    if embedding_size not in (None, embeddings.shape[1]):
-        raise ValueError(
-            f"{x} must have {embedding_size} columns (the embedding_size), "
-            f"got {embeddings.shape[1]}"
-        )
-    if labels.shape != embeddings.shape[:1]:
-        raise ValueError(
-            f"{y} must hold one label for each of the {len(embeddings)} {x}, "
-            f"got shape {tuple(labels.shape)}"
-        )
+    _check_shapes(embeddings, labels, embedding_size, names)
     embeddings = to_working_precision(embeddings.to(device or embeddings.device))
     labels = labels.to(embeddings.device, torch.long)
     if reads_values(embeddings):
@@ -106,6 +94,25 @@ def check_batch(
         if labels.is_cuda and num_classes is not None:
             return embeddings, labels.clamp(0, num_classes - 1)
     return embeddings, labels
+
+
+def _check_shapes(
+    embeddings: Tensor, labels: Tensor, embedding_size: int | None, names: tuple[str, str]
+) -> None:
+    x, y = names
+    if embeddings.ndim != 2 or 0 in embeddings.shape or not embeddings.is_floating_point():
+        got = f"{embeddings.dtype} of shape {tuple(embeddings.shape)}"
+        raise ValueError(f"{x} must be a matrix of floating-point numbers, got {got}")
+    if embedding_size not in (None, embeddings.shape[1]):
+        raise ValueError(
+            f"{x} must have {embedding_size} columns (the embedding_size), "
+            f"got {embeddings.shape[1]}"
+        )
+    if labels.shape != embeddings.shape[:1]:
+        raise ValueError(
+            f"{y} must hold one label for each of the {len(embeddings)} {x}, "
+            f"got shape {tuple(labels.shape)}"
+        )
 
 
 def reads_values(x: Tensor) -> bool:

@@ -70,26 +70,10 @@ def search_file(
                 f"{path} {vectors.shape[1]}"
             )
         vectors[is_new] = embedded.to(vectors.dtype)
-    count = len(stored.embeddings)
-    available = count if is_new.all() else count - 1
-    if not 1 <= k <= available:
-        raise UserError(
-            f"k: {k} is not between 1 and {available}, the images that a query can find"
-        )
-    try:
-        pool: Any = slice(None)
-        if index:
-            pool = _find_candidates(Path(path), stored.embeddings, vectors, k)
-        points, numbers = _numbers(stored.embeddings[pool]), np.arange(count)[pool]
-        neighbors = nearest_neighbors(vectors, points, k=min(k + 1, len(points)))
-    except ValueError as error:
-        raise UserError(f"embeddings: {path}: {error}") from error
-    # A stable sort leaves all in their order, except for the query itself.
-    rows = numbers[neighbors.indices.numpy()]  # a tensor of one number would give a number
-    order = np.argsort(rows == query_rows[:, None], axis=1, kind="stable")[:, :k]
-    rows = np.take_along_axis(rows, order, 1).ravel()
-    distances = np.take_along_axis(neighbors.distances.numpy(), order, 1).ravel()
-    labels = np.full(count, None) if stored.labels is None else stored.labels.astype(object)
+    rows, distances = _find_neighbors(Path(path), stored, vectors, query_rows, k, index)
+    labels = np.full(len(stored.paths), None)
+    if stored.labels is not None:
+        labels = stored.labels.astype(object)
     columns = {
         "query": np.repeat([str(query) for query in queries], k),
         "query_label": np.repeat(np.where(is_new, None, labels[query_rows]), k),
@@ -101,6 +85,50 @@ def search_file(
         "duplicate": distances <= DUPLICATE * np.repeat(vectors.double().norm(dim=1).numpy(), k),
     }
     return names, pd.DataFrame(columns)
+
+
+def _find_neighbors(
+    path: Path,
+    stored: ImageEmbeddings,
+    vectors: torch.Tensor,
+    query_rows: np.ndarray,
+    k: int,
+    index: bool,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the rows of the k nearest neighbors of each query, and their distances, Q·k each.
+
+    Args:
+        path: of the file.
+        stored: its content.
+        vectors: Q×D embeddings of the queries.
+        query_rows: their rows, which are no neighbors of themselves; −1: not in the file.
+        k: neighbors of each query.
+        index: see `search_file`.
+
+    Raises:
+        UserError: k is too large, or embeddings cannot be compared.
+    """
+    is_new = query_rows < 0
+    count = len(stored.embeddings)
+    available = count if is_new.all() else count - 1
+    if not 1 <= k <= available:
+        raise UserError(
+            f"k: {k} is not between 1 and {available}, the images that a query can find"
+        )
+    try:
+        pool: Any = slice(None)
+        if index:
+            pool = _find_candidates(path, stored.embeddings, vectors, k)
+        points, numbers = _numbers(stored.embeddings[pool]), np.arange(count)[pool]
+        neighbors = nearest_neighbors(vectors, points, k=min(k + 1, len(points)))
+    except ValueError as error:
+        raise UserError(f"embeddings: {path}: {error}") from error
+    # A stable sort leaves all in their order, except for the query itself.
+    rows = numbers[neighbors.indices.numpy()]  # a tensor of one number would give a number
+    order = np.argsort(rows == query_rows[:, None], axis=1, kind="stable")[:, :k]
+    rows = np.take_along_axis(rows, order, 1).ravel()
+    distances = np.take_along_axis(neighbors.distances.numpy(), order, 1).ravel()
+    return rows, distances
 
 
 def _numbers(embeddings: np.ndarray) -> torch.Tensor:

@@ -41,18 +41,25 @@ def check_options(network: str | Path, images: object, options: Sequence[str]) -
         name, equals, _ = option.partition("=")
         name = name.lstrip("+")
         if not equals or not name or name.startswith("~"):
-            problems.append(f"{option or repr(option)}: not of the form option=value")
+            problem = f"{option or repr(option)}: not of the form option=value"
         elif name in names:
-            problems.append(f"{name}: given twice; write it once")
+            problem = f"{name}: given twice; write it once"
         elif name == "data":
-            problems.append(
+            problem = (
                 f"data: images are {images}; a dataset stands in their place, such as {option}"
             )
-        elif not _acts(name, nodes):
-            problems.append(f"{name}: has no effect here{_advise(name, nodes)}")
+        else:
+            problem = _find_no_effect(name, nodes)
+        if problem:
+            problems.append(problem)
         names.append(name)
     if problems:
         raise ConfigError(problems)
+
+
+def _find_no_effect(name: str, nodes: Sequence[str]) -> str:
+    """Returns the problem of an option that does not act; empty if it acts."""
+    return "" if _acts(name, nodes) else f"{name}: has no effect here{_advise(name, nodes)}"
 
 
 def _acts(name: str, nodes: Sequence[str]) -> bool:

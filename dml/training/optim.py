@@ -161,14 +161,17 @@ def build_optimizer(
         raise ConfigError([f"optim.args: {first_line(error)}"]) from error
     if not isinstance(optimizer, Optimizer):
         raise ConfigError(["optim._target_: does not create a torch.optim.Optimizer"])
-    # torch keeps an unknown option of a group without a word.
+    problems = list(_find_unknown_options(optimizer, groups))
+    if problems:
+        raise ConfigError(problems)
+    return optimizer
+
+
+def _find_unknown_options(optimizer: Optimizer, groups: list[dict[str, Any]]) -> Iterator[str]:
+    """Yields a problem for each option of a group that torch would keep without a word."""
     known = {"lr", "weight_decay", *optimizer.defaults}
-    problems = []
     for group in groups:
         for key in sorted(group.keys() - {"name", "params"} - known):
             hint = nearest(key, known) or f"; its groups have {', '.join(sorted(known))}"
             option = f"optim.groups.{group['name']}.{key}"
-            problems.append(f"{option}: {type(optimizer).__name__} takes no such option{hint}")
-    if problems:
-        raise ConfigError(problems)
-    return optimizer
+            yield f"{option}: {type(optimizer).__name__} takes no such option{hint}"

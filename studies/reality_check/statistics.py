@@ -204,11 +204,12 @@ def judge_claims(study: Declaration, results: Results, ranking: pd.DataFrame) ->
         arms = ranking.loc[[claim.better, claim.than]]
         points = [compare(classes, claim.better, claim.than).points for classes in equal]
         is_certain = p < 1 - study.confidence and min(abs(low), abs(high)) > noise
+        is_certain = is_certain and low * high > 0
         if not arms.learned.all() or not _uses_mechanism(claim, arms):
             verdict = NOT_TESTED
         elif -study.margin < low and high < study.margin:
             verdict = _judge_equivalence(arms, points, study.margin)
-        elif is_certain and low * high > 0:
+        elif is_certain:
             verdict = _judge_difference(arms, points, difference.points > 0)
         else:
             verdict = "unknown"
