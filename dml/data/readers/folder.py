@@ -30,8 +30,7 @@ from dml.data.readers.folder_names import (
     parse_split,
     place_validation,
 )
-from dml.data.readers.image_tree import describe_left_out, walk_images
-from dml.data.readers.published_dataset import find_missing
+from dml.data.readers.image_tree import describe_left_out, find_missing, walk_images
 
 BOX = ["x_1", "y_1", "x_2", "y_2"]  # columns of a CSV file
 NO_NUMBER = (None, "nan", "NaN", "NA", "None", "null")  # as software writes a missing number

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import shlex
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,8 @@ import numpy as np
 from dml.core.errors import UserError, first_line
 from dml.core.installation import shell_command
 from dml.core.regular_files import check_regular
-from dml.data.image_index import ImageIndex, split_box
+from dml.data.image_index import ImageIndex
+from dml.data.readers.image_tree import find_missing
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -161,19 +161,3 @@ def preparation_advice(name: str, root: str | Path) -> str:
     if Path(root) != Path("data"):
         command += f" --root {shlex.quote(str(root))}"
     return f"run: {command}"
-
-
-def find_missing(files: Sequence[Path]) -> list[Path]:
-    """Returns the files that do not exist, in order.
-
-    Every folder is listed once, since a look-up per file would take minutes for 120,000 images on a
-    network file system.
-    """
-    paths = [split_box(file)[0] for file in files]
-    present: set[Path] = set()
-    for folder in {path.parent for path in paths}:
-        with suppress(OSError), os.scandir(folder) as entries:
-            for entry in entries:
-                if entry.is_file():
-                    present.add(folder / entry.name)
-    return [file for file, path in zip(files, paths, strict=True) if path not in present]
