@@ -31,7 +31,11 @@ ROOTS = ("data.root", "data.reader.root")
 ADDED: dict[str, Any] = {
     "code": {},  # see `own_code.py`
     "data.background": "white",
+    "data.crop": None,
+    "data.images": None,
     "data.max_pixels": MAX_IMAGE_PIXELS,
+    "data.reader.crop": None,
+    "data.reader.resolution": None,
 }
 
 
@@ -113,6 +117,17 @@ def result_id(config: Any) -> str:
     if hasattr(method, "result_id"):
         return method.result_id(loss_id, config.method)
     return f"{loss_id}+{name}"
+
+
+def dataset_id(name: str, crop: str | None, images: str | None) -> str:
+    """Returns the id of a dataset in tables: `cub`, `cub_boxes` or `inshop_highres`.
+
+    Published results are of whole images in the papers' size, so that none has the id of others.
+
+    Args:
+        name, crop, images: `data.name`, `data.crop` and `data.images`.
+    """
+    return "_".join(filter(None, (name, crop, images)))
 
 
 def protocol_id(config: Any) -> str:

@@ -133,7 +133,7 @@ def draw_curves(
 
 
 def _title(config: Config) -> str:
-    return f"{method_name(config.loss['name'], config.method['name'])} on {config.data.name}"
+    return f"{method_name(config.loss['name'], config.method['name'])} on {config.data.variant}"
 
 
 def draw_neighbors(
