@@ -92,9 +92,9 @@ def _find_images(dataset: PublishedDataset, folder: Path) -> Path:
     Raises:
         UserError: there are only images in the other resolution.
     """
-    by_resolution = {}
-    for resolution, name in IMAGES.items():
-        by_resolution[resolution] = locate(folder, f"Img/{name}|{name}")
+    by_resolution = {key: locate(folder, f"Img/{name}") for key, name in IMAGES.items()}
+    if not any(by_resolution.values()):  # else `img` would be Drive's folder of both
+        by_resolution = {key: locate(folder, name) for key, name in IMAGES.items()}
     images = by_resolution[dataset.resolution]
     if images is not None:
         return images

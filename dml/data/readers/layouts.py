@@ -94,7 +94,7 @@ def find_layouts(
 ) -> list[FoundLayout]:
     """Returns the layouts that a folder and its subfolders have, in the order of `layouts`.
 
-    Of a layout in several folders, the one that is nearest to the root comes first.
+    Of a layout in several folders, its home comes first, and then those nearest to the root.
 
     Args:
         root: a folder.
@@ -104,7 +104,8 @@ def find_layouts(
     folders = list(_walk_folders(root))
     found = []
     for layout in layouts:
-        for folder in folders:
+        home = [root / layout.home] if root / layout.home in folders[1:] else []
+        for folder in dict.fromkeys([*home, *folders]):
             if layout.folders and not any_name and folder.name.lower() not in layout.folders:
                 continue
             missing = layout.missing_parts(folder)
