@@ -26,6 +26,7 @@ from dml.data.image_formats import is_readable, readable_suffixes
 from dml.data.image_index import TESTED, ImageIndex, split_box
 from dml.data.readers.folder_names import (
     VALIDATION,
+    find_missing_classes,
     find_splits,
     parse_split,
     place_validation,
@@ -361,6 +362,8 @@ def _read_folders(root: Path) -> pd.DataFrame:
     if splits.problem:
         _refuse(root, splits.problem)
     level = 1 if splits.roles else 0
+    if problem := find_missing_classes(folders, level):
+        _refuse(root, problem)
     rows: dict[str, list[Any]] = {"path": [], "label": []}
     if level:
         rows["split"] = []
