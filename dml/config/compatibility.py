@@ -38,7 +38,8 @@ def _find_image_choices(config: Config) -> Iterator[tuple[str, str]]:
     """Yields choices of images that the reader of the dataset does not have."""
     data = config.data
     for option, argument in {"crop": "crop", "images": "resolution"}.items():
-        if data.reader.get(argument) not in (None, getattr(data, option)):
+        value = getattr(data, option)
+        if data.reader.get(argument, value) != value:
             yield f"data.reader.{argument}", f"it follows data.{option}; set that instead"
     if data.crop is not None and "crop" not in data.reader:
         yield "data.crop", f"data={data.name} has no published boxes; data=cub and data=cars have"

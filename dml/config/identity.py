@@ -22,6 +22,7 @@ NOT_IN_DIGEST = (
     "evaluation.backend", "evaluation.keep_embeddings", "evaluation.map_classes",
     "protocol.backbones", "search.storage",
     "data.pair_sampler", "protocol.trials",  # act through data.sampler and search.trials
+    "data.reader.crop", "data.reader.resolution",  # follow data.crop and data.images
 )  # fmt: skip
 # Also excluded for a dataset that is identified by its name (`data.identified_by: name`).
 ROOTS = ("data.root", "data.reader.root")
@@ -34,8 +35,6 @@ ADDED: dict[str, Any] = {
     "data.crop": None,
     "data.images": None,
     "data.max_pixels": MAX_IMAGE_PIXELS,
-    "data.reader.crop": None,
-    "data.reader.resolution": None,
 }
 
 
