@@ -17,11 +17,17 @@ UNPACKED = ".archives"  # hidden, so that no layout is found in it
 
 
 def find_copy(dataset: DatasetSource, folder: Path) -> FoundLayout | None:
-    """Returns the first layout of a dataset that is complete in a folder; None: there is none."""
-    for found in find_layouts(folder, dataset.layouts, any_name=True):
-        if not found.missing:
-            return found
-    return None
+    """Returns a layout of a dataset that is complete in a folder; None: there is none.
+
+    The outermost one counts: a folder of tables alone may look like another layout.
+    """
+    found = find_layouts(folder, dataset.layouts, any_name=True)
+    complete = [here for here in found if not here.missing]
+    return min(complete, key=_depth, default=None)
+
+
+def _depth(found: FoundLayout) -> int:
+    return len(found.folder.parts)
 
 
 def take_copy(dataset: DatasetSource, sources: Sequence[Path], target: Path) -> Path:
@@ -76,7 +82,7 @@ def _require_copy(dataset: DatasetSource, folder: Path, shown: str) -> FoundLayo
         return found
     incomplete = find_layouts(folder, dataset.layouts, any_name=True)
     if incomplete:
-        layout, _, missing = incomplete[0]
+        layout, _, missing = min(incomplete, key=_depth)
         raise UserError(
             f"--archive: {shown} has {layout.title} of {dataset.name} without "
             f"{' and '.join(missing)}; add what is missing, or name several: --archive <file> "

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 DEPTH = 3  # levels of folders below a root in which layouts are looked for
 LISTED = 2000  # entries of a folder that are looked at: folders with more hold images
+LOOKED_AT = 1000  # folders below a root
 ENTERED = 50  # subfolders: a folder with more holds classes
 
 
@@ -101,7 +102,7 @@ def find_layouts(
         layouts: of a dataset, in order of preference.
         any_name: whether the folder of the dataset may have any name.
     """
-    folders = list(_walk_folders(root))
+    folders = list(islice(_walk_folders(root), LOOKED_AT))
     found = []
     for layout in layouts:
         home = [root / layout.home] if root / layout.home in folders[1:] else []
