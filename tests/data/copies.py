@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from dml.data.image_index import ImageIndex
+from tests.data.trees import cars_box
 
 # Of the classes 1, 2 and 99, 100: in ASCII order another one than in that of their numbers.
 CARS = (
@@ -21,8 +22,6 @@ CARS = (
     "Ram C/V Cargo Van Minivan 2012",
     "Rolls-Royce Ghost Sedan 2012",
 )
-# Left, top, right and bottom of the box of image n, from 0 and without the last row and column.
-BOXES = [(n, 2, 20 + n, 25) for n in range(12)]
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -37,7 +36,7 @@ def _write_table(path: Path, index: ImageIndex, rows: list[int], names: list[str
     fields = [(f"bbox_{name}", "O") for name in ("x1", "y1", "x2", "y2")]
     table = np.zeros((1, len(rows)), dtype=[*fields, ("class", "O"), ("fname", "O")])
     for position, (row, name) in enumerate(zip(rows, names, strict=True)):
-        left, top, right, bottom = BOXES[row]
+        left, top, right, bottom = cars_box(row)
         table[0, position] = left + 1, top + 1, right, bottom, index.labels[row] + 1, name
     path.parent.mkdir(parents=True, exist_ok=True)
     savemat(path, {"annotations": table})
@@ -76,7 +75,7 @@ def cars_class_splits(published: ImageIndex, root: Path) -> Path:
         name = f"{len(lines[split]) + 1:05d}.jpg"
         folder = CARS[published.labels[row]].replace("/", "-")
         _copy(file, root / "car_data/car_data" / split / folder / name)
-        left, top, right, bottom = BOXES[row]
+        left, top, right, bottom = cars_box(row)
         box = f"{left + 1},{top + 1},{right},{bottom}"
         lines[split].append(f"{name},{box},{published.labels[row] + 1}\n")
     for split, rows in lines.items():

@@ -15,8 +15,8 @@ from dml.data.readers.cars_classes import NAMES, order_classes
 from dml.data.readers.cub import read_cub
 from dml.data.readers.inshop import read_inshop
 from dml.data.readers.layouts import find_layouts, match_files
-from tests.data.copies import BOXES, CARS, COPIES
-from tests.data.trees import TREES, save
+from tests.data.copies import CARS, COPIES
+from tests.data.trees import TREES, cars_box, save
 
 SMALL = {"images": 12, "classes": 4}
 EACH = pytest.mark.parametrize("copy", COPIES)
@@ -145,14 +145,14 @@ def test_the_published_order_of_cars_is_known():
     ]
 
 
-@pytest.mark.parametrize("copy", ["cars split folders", "cars class splits"])
+@pytest.mark.parametrize("copy", ["cars zip", "cars split folders", "cars class splits"])
 def test_boxes_of_cars_are_cut_to_the_pixel(copy, published, root):
     whole = {file.read_bytes(): row for row, file in enumerate(published.images)}
     index = read_cars(root, **SMALL, crop="boxes")
     assert index.name == "cars_boxes"
     for image in index.images:
         file, _ = split_box(image)
-        left, top, right, bottom = BOXES[whole[file.read_bytes()]]
+        left, top, right, bottom = cars_box(whole[file.read_bytes()])
         expected = load_image(file)[:, top:bottom, left:right]
         np.testing.assert_array_equal(load_image(image), expected)
 
