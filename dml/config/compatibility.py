@@ -24,6 +24,7 @@ def find_conflicts(config: Config, options: dict[str, Any]) -> Iterator[tuple[st
     """
     if not config.experiment.trains:
         yield "experiment", f"{config.experiment.id} trains nothing; {config.experiment.script}"
+    yield from _find_image_choices(config)
     yield from _find_batch_conflicts(config)
     yield from _find_process_conflicts(config, read_launch().size)
     yield from _find_mixing_conflicts(config)
@@ -31,6 +32,19 @@ def find_conflicts(config: Config, options: dict[str, Any]) -> Iterator[tuple[st
     yield from _find_size_conflicts(config)
     if isinstance(config, EvaluateConfig) and None not in (config.run, config.embeddings):
         yield "embeddings", "cannot be given together with run: the file replaces a network"
+
+
+def _find_image_choices(config: Config) -> Iterator[tuple[str, str]]:
+    """Yields choices of images that the reader of the dataset does not have."""
+    data = config.data
+    for option, argument in {"crop": "crop", "images": "resolution"}.items():
+        value = getattr(data, option)
+        if data.reader.get(argument, value) != value:
+            yield f"data.reader.{argument}", f"it follows data.{option}; set that instead"
+    if data.crop is not None and "crop" not in data.reader:
+        yield "data.crop", f"data={data.name} has no published boxes; data=cub and data=cars have"
+    if data.images is not None and "resolution" not in data.reader:
+        yield "data.images", f"data={data.name} has images of one size; data=inshop has two"
 
 
 def _find_mixing_conflicts(config: Config) -> Iterator[tuple[str, str]]:
@@ -175,6 +189,11 @@ def find_notes(config: Config) -> Iterator[str]:
         yield (
             f"data.cache={data.cache} keeps small images, so training crops differ from those of "
             f"the protocol, which are crops of images {size}"
+        )
+    if data.variant != data.name:
+        yield (
+            f"the images are other ones than the papers' ({data.variant}): no published number is "
+            f"compared with the scores"
         )
     published, backbone = config.protocol.backbones, config.backbone["name"]
     if published and not data.stands_in and backbone not in published:

@@ -22,6 +22,7 @@ NOT_IN_DIGEST = (
     "evaluation.backend", "evaluation.keep_embeddings", "evaluation.map_classes",
     "protocol.backbones", "search.storage",
     "data.pair_sampler", "protocol.trials",  # act through data.sampler and search.trials
+    "data.reader.crop", "data.reader.resolution",  # follow data.crop and data.images
 )  # fmt: skip
 # Also excluded for a dataset that is identified by its name (`data.identified_by: name`).
 ROOTS = ("data.root", "data.reader.root")
@@ -31,6 +32,8 @@ ROOTS = ("data.root", "data.reader.root")
 ADDED: dict[str, Any] = {
     "code": {},  # see `own_code.py`
     "data.background": "white",
+    "data.crop": None,
+    "data.images": None,
     "data.max_pixels": MAX_IMAGE_PIXELS,
 }
 
@@ -113,6 +116,17 @@ def result_id(config: Any) -> str:
     if hasattr(method, "result_id"):
         return method.result_id(loss_id, config.method)
     return f"{loss_id}+{name}"
+
+
+def dataset_id(name: str, crop: str | None, images: str | None) -> str:
+    """Returns the id of a dataset in tables: `cub`, `cub_boxes` or `inshop_highres`.
+
+    Published results are of whole images in the papers' size, so that none has the id of others.
+
+    Args:
+        name, crop, images: `data.name`, `data.crop` and `data.images`.
+    """
+    return "_".join(filter(None, (name, crop, images)))
 
 
 def protocol_id(config: Any) -> str:

@@ -156,6 +156,8 @@ class DataConfig(Node):
     identified_by: Literal["place", "name"]
     root: Text
     reader: dict[str, Any]
+    crop: Literal["boxes"] | None = None
+    images: Literal["highres"] | None = None
     label_noise: Annotated[float, Field(ge=0, lt=1)]
     query_gallery: Literal["split", "none"]
     classes: Annotated[int, Field(ge=2)] | None
@@ -172,6 +174,11 @@ class DataConfig(Node):
     background: Color = BACKGROUND
     max_pixels: Annotated[int, Field(ge=1, lt=2**31)] = MAX_IMAGE_PIXELS
     skip_corrupt: bool
+
+    @property
+    def variant(self) -> str:
+        """The id of the images in tables (`identity.dataset_id`)."""
+        return identity.dataset_id(self.name, self.crop, self.images)
 
     @property
     def stands_in(self) -> bool:

@@ -38,7 +38,8 @@ GROUPS = ("data", "protocol")  # whose choice, a shipped one, sets some of these
 LEFT_OUT = (
     "data.root", "data.reader", "data.exif_orientation", "data.classes", "data.query_gallery",
     "data.images_per_class_at_most", "data.skip_corrupt", "data.cache", "data.workers",
-    "data.eval_batch_size", "data.max_pixels", "device", "keep_memory", "compile", "seed",
+    "data.eval_batch_size", "data.max_pixels", "data.crop", "data.images",
+    "device", "keep_memory", "compile", "seed",
 )  # fmt: skip
 
 

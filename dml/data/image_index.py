@@ -206,6 +206,17 @@ def split_box(image: str | Path) -> tuple[Path, tuple[int, ...] | None]:
     return Path(file), tuple(map(int, corners))
 
 
+def join_box(file: Path, corners: Sequence[float]) -> Path:
+    """Returns the name of a part of an image (`split_box`).
+
+    Args:
+        file: the image.
+        corners: left, top, right and bottom; what is outside of the image is cut off.
+    """
+    numbers = [str(max(0, round(corner))) for corner in corners]
+    return Path(f"{file}#{','.join(numbers)}")
+
+
 def hash_listing(files: Sequence[Path], *settings: object) -> str:
     """Returns a hash of `settings` and of the paths, sizes and modification times of files."""
     listing = []

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dml.config.compositions import Options, compose_cells, load_node
-from dml.config.identity import digest, protocol_id, result_id
+from dml.config.identity import dataset_id, digest, protocol_id, result_id
 from dml.config.schema import ExperimentConfig
 from dml.core.errors import ConfigError, nearest
 from dml.core.installation import CONFIGS, shell_command
@@ -57,7 +57,7 @@ class Cell:
             evaluations = ["separated", "concatenated"]
         for evaluation in evaluations:
             yield ResultKey(
-                cfg.data.name,
+                dataset_id(cfg.data.name, cfg.data.crop, cfg.data.images),
                 cfg.backbone.name,
                 cfg.embedder.size,
                 protocol_id(cfg),  # the ids read attributes only

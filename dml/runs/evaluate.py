@@ -113,7 +113,7 @@ def _score_network(config: EvaluateConfig, typed: Collection[str]) -> tuple[dict
     data = trained.data.model_copy(update=loading)
     trained = trained.on_device(device.type == "cuda").model_copy(update={"data": data})
     builder = Builder(trained)
-    with show_task(f"reading {trained.data.name}"):
+    with show_task(f"reading {trained.data.variant}"):
         index = builder.index()  # before the weights: a wrong path is reported at once
     for note in describe_images(index):
         print_line(f"note: {note}")
@@ -126,14 +126,14 @@ def _score_network(config: EvaluateConfig, typed: Collection[str]) -> tuple[dict
             print_line(f"note: {seen}")
         target = _folder_of_run(config, typed)
         embedder = load_embedder(trained, config.run, 0, 0)
-        name = f"{method_name(loss, trained.method['name'])} on {trained.data.name}"
+        name = f"{method_name(loss, trained.method['name'])} on {trained.data.variant}"
         if (models := trained.protocol.repeats * FOLDS[trained.protocol.splits]) > 1:
             name += f", the first of {models} models"
     else:
         network = config.model_dump_json(include={"backbone", "embedder", "transform"})
         id = hashlib.sha256(network.encode()).hexdigest()[:8]  # other weights: another folder
-        target = Path(config.outputs) / EVALUATIONS / f"{config.data.name}-{backbone}-{id}"
-        embedder, name = builder.embedder(), f"{backbone} on {config.data.name}"
+        target = Path(config.outputs) / EVALUATIONS / f"{config.data.variant}-{backbone}-{id}"
+        embedder, name = builder.embedder(), f"{backbone} on {config.data.variant}"
     _check_writable(target)
     _check_scores_file(target / "evaluation.json", name, config.overwrite)
     stored, origin = target / "embeddings.npz", f"evaluate {name}"

@@ -69,15 +69,15 @@ license: other  # TODO: the license of the weights; that of the images may limit
 library_name: dml-benchmark
 tags: [metric-learning, image-retrieval, feature-extraction]
 ---
-# {c.loss[name]} on {c.data.name}
+# {c.loss[name]} on {c.data.variant}
 
 A network ({c.backbone[name]}) that embeds images in {network.embedding_size} dimensions, trained to
 bring a class together. `embedder, transform = dml.load(<this folder>)` loads it.
 
 `{network.input}`
 
-Data {c.data.name}, loss {c.loss[name]}, method {c.method[name]}, protocol {c.protocol.name}, seed
-{c.seed}, repeat {repeat}, fold {fold}. {scores}
+Data {c.data.variant}, loss {c.loss[name]}, method {c.method[name]}, protocol {c.protocol.name},
+seed {c.seed}, repeat {repeat}, fold {fold}. {scores}
 """
 
 

@@ -49,7 +49,7 @@ def summarize(context: RunContext, folder: RunFolder, results: Sequence[Result])
     rates = [result["images_per_second"] for result in results]
     return {
         "result_id": result_id(config),
-        "data": config.data.name,
+        "data": config.data.variant,
         "stand_in": tested.index.stand_in,
         "skipped_images": tested.index.skipped,
         "protocol": protocol_id(config),
@@ -110,7 +110,7 @@ def describe_run(context: RunContext, folder: RunFolder) -> RunInfo:
         "stand_in": config.data.stands_in,
         "folder": str(folder.path),
     }
-    tags = [config.data.name, protocol.name]
+    tags = [config.data.variant, protocol.name]
     if config.data.stands_in:
         tags.append("stand-in")
     jobs = itertools.product(range(protocol.repeats), range(FOLDS[protocol.splits]))

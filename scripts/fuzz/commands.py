@@ -92,7 +92,7 @@ OF_TRAINING = """
     optim.lr=:number optim.weight_decay=:number data.label_noise=:number loss.alpha=:number
     loss=:choice method=:choice protocol=:choice backbone=:choice tracking=:choice search=:choice
     precision=:choice experiment=:choice debug=:choice data.sampler=:choice optim=:choice
-    data.background=:choice seed=:whole data.workers=:few protocol.workers=:few
+    data.background=:choice data.crop=:choice seed=:whole data.workers=:few protocol.workers=:few
     params=:input resume=:input backbone.weights=:input
     name=:text note=:text tracking._target_=:text loss._target_=:text
 """

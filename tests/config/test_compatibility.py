@@ -127,3 +127,33 @@ def test_processes_get_a_batch_of_two_classes_recommended(composed, monkeypatch)
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ConfigError, match=r"2 processes \(nearest 6, 12\)"):
         check(cfg)
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (("data=digits", "data.crop=boxes"), "data.crop"),
+        (("data=sop", "data.crop=boxes"), "data.crop"),
+        (("data=cub", "data.images=highres"), "data.images"),
+        (("data=cub", "data.reader.crop=boxes"), "data.reader.crop"),
+        (("data=inshop", "data.reader.resolution=highres"), "data.reader.resolution"),
+        (("data=cub", "data.crop=boxes", "data.reader.crop=null"), "data.reader.crop"),
+    ],
+)
+def test_images_that_a_dataset_does_not_have_are_named(composed, words, option):
+    with pytest.raises(ConfigError) as caught:
+        check(composed(*words))
+    (problem,) = caught.value.problems
+    assert problem.startswith(f"{option}: ")
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (("data=cars", "data.crop=boxes"), "cars_boxes"),
+        (("data=inshop", "data.images=highres"), ""),
+    ],
+)
+def test_other_images_than_the_papers_are_noted(composed, words, name):
+    assert any(name or "inshop_highres" in note for note in find_notes(check(composed(*words))))
+    assert not any("other ones" in note for note in find_notes(check(composed(words[0]))))

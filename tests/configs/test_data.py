@@ -14,7 +14,7 @@ ALL = sorted(path.stem for path in CONFIGS.glob("*.yaml"))
 def config(name: str, root: Path) -> DictConfig:
     loaded = OmegaConf.load(CONFIGS / f"{name}.yaml")
     assert isinstance(loaded, DictConfig)
-    loaded.data.root = str(root)
+    loaded.data.update(root=str(root), crop=None, images=None)
     return loaded
 
 

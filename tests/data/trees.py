@@ -47,16 +47,23 @@ def cub_tree(root: Path, classes: int = 4, per_class: int = 3) -> Path:
     return root
 
 
+def cars_box(row: int) -> tuple[int, int, int, int]:
+    """Left, top, right and bottom of an image's box, from 0, without the last row and column."""
+    return row % 12, 2, 20 + row % 12, 25
+
+
 def cars_tree(root: Path, classes: int = 4, per_class: int = 3) -> Path:
     from scipy.io import savemat
 
     folder = root / "cars196"
-    fields = [("relative_im_path", "O"), ("class", "O"), ("test", "O")]
+    corners = [(f"bbox_{name}", "O") for name in ("x1", "y1", "x2", "y2")]
+    fields = [("relative_im_path", "O"), *corners, ("class", "O"), ("test", "O")]
     rows = np.zeros((1, classes * per_class), dtype=fields)
     for number, (label, _, mode) in enumerate(_items(classes, per_class)):
         name = f"car_ims/{number + 1:06d}.jpg"
         save(folder / name, number, mode)
-        rows[0, number] = (name, label + 1, number % 2)
+        left, top, right, bottom = cars_box(number)  # the table counts from 1, ends included
+        rows[0, number] = (name, left + 1, top + 1, right, bottom, label + 1, number % 2)
     savemat(folder / "cars_annos.mat", {"annotations": rows})
     return root
 

@@ -7,11 +7,12 @@ from dataclasses import replace
 import pytest
 
 from dml.core.statistics import Moments
-from dml.results.compare import BLOCKING, result_caveats
+from dml.results.compare import BLOCKING, is_comparable, result_caveats
+from dml.results.frame import load_runs
 from dml.results.nearest import find_nearest
 from dml.results.published import ResultKey, find_results, parse_setting, published_significance
 from dml.runs.folder.stored_run import read_run
-from tests.results.made_runs import write_run
+from tests.results.made_runs import build, make_cell, node, write_run
 
 CUB = ResultKey("cub", "bn_inception", 128, "mlrc", "separated", "mf_cwms")
 ALPHA = ResultKey("cub", "bn_inception", 512, "traditional", "single", "mf_cwms", "alpha=10")
@@ -162,3 +163,28 @@ def test_the_nearest_of_some_rows(composed, tmp_path, monkeypatch, rows, nearest
     if "repeats" in nearest:
         assert "10 repeats instead of 2" in found.hint
         assert "repeats" not in find_nearest(run, repeats=10)
+
+
+VARIANTS = {
+    "cub_boxes": ("cub", "data.crop=boxes"),
+    "cars_boxes": ("cars", "data.crop=boxes"),
+    "inshop_highres": ("inshop", "data.images=highres"),
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_other_images_than_the_papers_stand_beside_none_of_their_numbers(composed, tmp_path, name):
+    data, option = VARIANTS[name]
+    plain = composed(*node("mft_table1"), "protocol=mlrc", f"data={data}", "loss=mfcwms")
+    other = composed(*node("mft_table1"), "protocol=mlrc", f"data={data}", "loss=mfcwms", option)
+    for config in (plain, other):
+        write_run(tmp_path, config, [[0.25] * 4], [0.25])
+    report = build([make_cell(plain, "mfcwms")], tmp_path)
+    rows = {row.key.data: row for row in report.rows}
+    assert set(rows) == {data, name}
+    assert is_comparable(rows[data].caveats)
+    assert not is_comparable(rows[name].caveats)
+    assert rows[name].score("map_at_r").published is None
+    runs = {run.config.data: run for run in load_runs(tmp_path).distinct}
+    assert find_nearest(runs[name]) is None
+    assert find_nearest(runs[data]) is not None

@@ -3,6 +3,8 @@
 import pytest
 
 from dml.core.errors import UserError
+from dml.data.preparation.sources import SOURCES
+from tests.data.copies import COPIES
 from tests.data.trees import TREES, class_folders, truncate
 
 SMALL = (
@@ -48,6 +50,28 @@ def test_one_epoch(run_tiny, tree, cache, capsys):
         assert summary["jobs"][0]["metrics"]["queries"] == 2
     assert (folder / "figures" / "neighbors.png").exists() == (name == "cub" and cache == "null")
     assert ("note: data.cache=24" in capsys.readouterr().out) == (cache == "24")
+
+
+@pytest.mark.parametrize("copy", COPIES)
+def test_one_epoch_on_a_copy(run_tiny, copy, tmp_path, capsys):
+    name, make = COPIES[copy]
+    published = SOURCES[name].read(TREES[name](tmp_path / "published"), images=12, classes=4)
+    root = make(published, tmp_path / "copy")
+    summary, _ = run_tiny(*options(name, root))
+    assert (summary["data"], summary["jobs"][0]["steps"]) == (name, 1)
+    assert ("is read as" in capsys.readouterr().out) == (copy != "cars zip")
+
+
+def test_one_epoch_on_boxes_has_a_name_and_a_folder_of_its_own(run_tiny, tmp_path, capsys):
+    root = TREES["cub"](tmp_path / "data")
+    boxes = [f"{number} 1.0 2.0 20.0 20.0\n" for number in range(1, 13)]
+    (root / "CUB_200_2011/bounding_boxes.txt").write_text("".join(boxes))
+    _, whole = run_tiny(*options("cub", root))
+    summary, folder = run_tiny(*options("cub", root), "data.crop=boxes")
+    assert summary["data"] == "cub_boxes"
+    assert folder.parent.name.startswith("cub_boxes-traditional-")
+    assert whole.parent.name.startswith("cub-traditional-")
+    assert "note: data.crop: images are cropped" in capsys.readouterr().out
 
 
 def test_other_images_are_another_run_and_changed_ones_are_refused(run_tiny, tmp_path):

@@ -9,6 +9,7 @@ import os
 import shutil
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from dml.core.download import download, with_mirror
@@ -17,12 +18,15 @@ from dml.core.fault_injection import fault_point
 from dml.core.locks import wait_for_lock
 from dml.core.plain_text import print_plain
 from dml.data.image_index import ImageIndex
+from dml.data.preparation.copies import find_copy, take_copy
 from dml.data.preparation.image_check import check_images
 from dml.data.preparation.sources import DatasetSource, SourceFile
 from dml.data.preparation.unpack import unpack
+from dml.data.readers.layouts import locate
 from dml.data.readers.published_dataset import preparation_advice
 
 Sources = dict[str, Path | list[str]]  # local path or addresses of each file
+HIGHRES = "highres"
 MARK = ".unfinished"  # a file in a folder of archives that are being unpacked
 
 
@@ -47,6 +51,7 @@ def prepare(
         dataset: one of `sources.SOURCES`.
         root: the folder of datasets.
         archives: local files, assigned by name if there are several; a folder stands for its files.
+            Folders and archives of other names have copies of the dataset (`copies.take_copy`).
         urls: `<file>=<address>`, which replaces the usual addresses of this file; an address alone
             is assigned by its last part, or to the only file that no other argument names.
 
@@ -54,23 +59,79 @@ def prepare(
         UserError: a file is missing, damaged or differs from the published one; nothing is
             installed.
     """
-    local = _assign_files(dataset, archives, urls)
+    local, copies = _assign_archives(dataset, archives)
+    local |= _assign_urls(dataset, urls, local)
     if _is_ready(dataset, root):
         return
     try:
         with wait_for_lock(root / f".{dataset.name}.lock", f"preparing {dataset.name}"):
             if _is_ready(dataset, root):  # another process was faster
                 return
-            index = _install(dataset, root, local)
+            if copies:
+                index = _install_copy(dataset, root, copies)
+            else:
+                index = _install(dataset, root, local)
     except OSError as error:
         raise UserError(f"data.root: cannot write under {root} ({first_line(error)})") from error
+    for note in index.notes:
+        print_plain(f"note: {note}")
+    option = ""
+    if index.name.endswith(HIGHRES):
+        option = f" data.images={HIGHRES}"
     print_plain(
         f"{_describe_counts(dataset, index)} under {root}: ready, train with data={dataset.name}"
+        f"{option}"
     )
 
 
-def _assign_files(dataset: DatasetSource, archives: Sequence[Path], urls: Sequence[str]) -> Sources:
-    """Returns local paths and addresses by the dataset's files; local files before addresses."""
+def _assign_archives(
+    dataset: DatasetSource, archives: Sequence[Path]
+) -> tuple[Sources, list[Path]]:
+    """Returns local paths by the dataset's files, and what has copies of it; either is empty.
+
+    Raises:
+        UserError: a path does not exist, or a folder has nothing of the dataset.
+    """
+    assigned: Sources = {}
+    others = []
+    for path in archives:
+        if path.is_dir():
+            files = _find_archives(path, dataset)
+            assigned |= files
+            if not files:
+                others.append(path)
+        elif not path.is_file():
+            raise UserError(f"--archive {path} does not exist")
+        elif name := _recognize(dataset, path):
+            assigned[name] = path
+        else:
+            others.append(path)
+    left = [file.name for file in dataset.files if file.name not in assigned]
+    is_last = len(left) == len(others) == 1 and assigned and others[0].is_file()
+    if is_last:  # all others are known by their names
+        return {**assigned, left[0]: others[0]}, []
+    if others:
+        tables = [path for path in assigned.values() if isinstance(path, Path)]
+        return {}, tables + others
+    return assigned, []
+
+
+def _recognize(dataset: DatasetSource, path: Path) -> str | None:
+    """Returns the name of the published file that a path is: by its name or its checksum."""
+    for file in dataset.files:
+        if path.name == file.name:
+            return file.name
+    for file in dataset.files:
+        if file.checksum is None:
+            continue
+        with suppress(UserError):
+            file.checksum.check(path)
+            return file.name
+    return None
+
+
+def _assign_urls(dataset: DatasetSource, urls: Sequence[str], local: Sources) -> Sources:
+    """Returns addresses by the dataset's files, of those that are not local."""
     names = [file.name for file in dataset.files]
     assigned: Sources = {}
     bare = {}  # address → the last part of its path
@@ -80,13 +141,7 @@ def _assign_files(dataset: DatasetSource, archives: Sequence[Path], urls: Sequen
             assigned[name] = [address]
         else:
             bare[url] = Path(url.partition("?")[0]).name
-    for path in archives:
-        if path.is_dir():
-            assigned |= _find_archives(path, names)
-        elif path.is_file():
-            assigned[_find_name(dataset, path.name, str(path), [])] = path
-        else:
-            raise UserError(f"--archive {path} does not exist")
+    assigned |= local
     for url, name in bare.items():
         if name in names:
             assigned.setdefault(name, [url])
@@ -112,10 +167,16 @@ def _find_name(dataset: DatasetSource, name: str, value: str, assigned: Sequence
     raise UserError(f"{value}: {dataset.name} needs {' and '.join(names)}; {advice}")
 
 
-def _find_archives(folder: Path, names: Sequence[str]) -> Sources:
-    archives: Sources = {name: folder / name for name in names if (folder / name).is_file()}
-    if not archives:
-        raise UserError(f"--archive: the folder {folder} has no {' or '.join(names)}")
+def _find_archives(folder: Path, dataset: DatasetSource) -> Sources:
+    """Returns the published files in a folder; none if another copy is complete there."""
+    archives: Sources = {}
+    for file in dataset.files:
+        inside = "|".join([file.name, *file.inside])
+        path = locate(folder, inside)
+        if path is not None and path.is_file():
+            archives[file.name] = path
+    if len(archives) < len(dataset.files) and find_copy(dataset, folder):
+        return {}
     return archives
 
 
@@ -163,6 +224,28 @@ def _install(dataset: DatasetSource, root: Path, local: Sources) -> ImageIndex:
         if not isinstance(source, Path):
             (downloads / name).unlink()
     return index
+
+
+def _install_copy(dataset: DatasetSource, root: Path, copies: Sequence[Path]) -> ImageIndex:
+    """Takes a copy in any layout, checks it, and moves its folder into place.
+
+    Args:
+        dataset: the dataset.
+        root: the folder of datasets.
+        copies: folders and archives.
+    """
+    staging = root / f".{dataset.name}.unpacking"
+    _make_staging(staging)
+    try:
+        folder = take_copy(dataset, copies, staging)
+        fault_point("unpacked")
+        _verify(dataset, staging)
+        os.sync()
+        _move_into_place(folder, root / folder.name)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    print_plain("a copy has no published checksum: its counts and the decoding were the check")
+    return dataset.read(root)
 
 
 def _unpack_all(dataset: DatasetSource, archives: dict[str, Path], staging: Path) -> ImageIndex:

@@ -12,6 +12,7 @@ from pathlib import Path
 from dml.core.download import Checksum
 from dml.data.image_index import ImageIndex
 from dml.data.readers import cars, cub, inshop, sop
+from dml.data.readers.layouts import Layout
 
 COPIES = "https://huggingface.co/datasets/XiN0919/FGVC/resolve/main"
 DRIVE = "https://drive.usercontent.google.com/download?export=download&confirm=t&id="
@@ -28,6 +29,7 @@ class SourceFile:
         checksum: published checksum, if there is one.
         addresses: direct links that need no login, in the order in which they are tried.
         into: folder, below the root of datasets, to which the file is unpacked or copied.
+        inside: paths of the file below a folder of files, as on the authors' Drive.
     """
 
     name: str
@@ -35,6 +37,7 @@ class SourceFile:
     checksum: Checksum | None = None
     addresses: tuple[str, ...] = ()
     into: str = "."
+    inside: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,7 @@ class DatasetSource:
         folder: folder of the dataset below the root of datasets.
         files: all files of the dataset.
         read: the reader, called with the root; it raises an error for an incomplete dataset.
+        layouts: in which copies of the dataset are read.
         build: creates `folder` from the unpacked files, called with their parent folder; None: the
             files contain `folder`.
     """
@@ -54,6 +58,7 @@ class DatasetSource:
     folder: str
     files: tuple[SourceFile, ...]
     read: Callable[[Path], ImageIndex]
+    layouts: tuple[Layout, ...] = ()
     build: Callable[[Path], None] | None = None
 
 
@@ -102,19 +107,21 @@ INSHOP = (
         home=f"{IN_SHOP}: In-shop Clothes Retrieval Benchmark/Eval/list_eval_partition.txt",
         addresses=(f"{DRIVE}0B7EVK8r0v71pYVBqLXpRVjhHeWM&resourcekey=0-rxJ2QcImN-IRo_Bv9QSXmg",),
         into="inshop",
+        inside=("Eval/list_eval_partition.txt",),
     ),
     SourceFile(
         "img.zip",
         home=f"{IN_SHOP}: In-shop Clothes Retrieval Benchmark/Img/img.zip",
         addresses=(f"{DRIVE}0B7EVK8r0v71pS2YxRE1QTFZzekU&resourcekey=0-2n-dbZygJiZdm0UbEaFRTA",),
         into="inshop",
+        inside=("Img/img.zip",),
     ),
 )
 
 PUBLISHED = (
-    DatasetSource("cub", "CUB_200_2011", (CUB,), cub.read_cub),
-    DatasetSource("cars", "cars196", CARS, cars.read_cars),
-    DatasetSource("sop", "Stanford_Online_Products", (SOP,), sop.read_sop),
-    DatasetSource("inshop", "inshop", INSHOP, inshop.read_inshop),
+    DatasetSource("cub", "CUB_200_2011", (CUB,), cub.read_cub, cub.LAYOUTS),
+    DatasetSource("cars", "cars196", CARS, cars.read_cars, cars.LAYOUTS),
+    DatasetSource("sop", "Stanford_Online_Products", (SOP,), sop.read_sop, sop.LAYOUTS),
+    DatasetSource("inshop", "inshop", INSHOP, inshop.read_any_resolution, inshop.LAYOUTS),
 )
 SOURCES = {dataset.name: dataset for dataset in PUBLISHED}

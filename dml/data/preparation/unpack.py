@@ -14,7 +14,7 @@ from dml.core.progress import open_display
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """Unpacks a tar or zip archive into `folder`; copies a `.mat` or `.txt` file unchanged.
+    """Unpacks a tar or zip archive into `folder`; copies a `.mat`, `.txt` or `.csv` file unchanged.
 
     Raises:
         UserError: the archive is damaged or encrypted, or contains a link, a device, or a path that
@@ -23,7 +23,7 @@ def unpack(archive: Path, folder: Path) -> None:
         OSError: a file cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    if archive.suffix in (".mat", ".txt"):
+    if archive.suffix in (".mat", ".txt", ".csv"):
         shutil.copyfile(archive, folder / archive.name)
         return
     unpack_format = _unpack_zip if zipfile.is_zipfile(archive) else _unpack_tar

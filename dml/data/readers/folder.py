@@ -22,16 +22,16 @@ from dml.core.file_formats import find_archive, find_table
 from dml.core.plain_text import show_line
 from dml.core.regular_files import is_shell_pipe, read_regular_text
 from dml.core.text_columns import plain_text_columns
-from dml.data.image_formats import is_readable, readable_suffixes, why_not_read
+from dml.data.image_formats import is_readable, readable_suffixes
 from dml.data.image_index import TESTED, ImageIndex, split_box
 from dml.data.readers.folder_names import (
     VALIDATION,
+    find_missing_classes,
     find_splits,
-    is_system_folder,
     parse_split,
     place_validation,
 )
-from dml.data.readers.published_dataset import find_missing
+from dml.data.readers.image_tree import describe_left_out, find_missing, walk_images
 
 BOX = ["x_1", "y_1", "x_2", "y_2"]  # columns of a CSV file
 NO_NUMBER = (None, "nan", "NaN", "NA", "None", "null")  # as software writes a missing number
@@ -185,7 +185,7 @@ def list_images(
 def _list_source(source: Path) -> tuple[list[Path], list[str]]:
     """Returns the images of a folder or a file, and their classes if they are known."""
     if os.path.isdir(source):
-        files, folders, left_out = _walk(source)
+        files, folders, left_out = walk_images(source)
         if left_out:
             log.warning("images: %s", describe_left_out(source, left_out))
         return files, _find_labels(folders)
@@ -357,11 +357,13 @@ def _read_folders(root: Path) -> pd.DataFrame:
 
     `attrs["notes"]` says what was left out.
     """
-    files, folders, left_out = _walk(root)
+    files, folders, left_out = walk_images(root)
     splits = find_splits(_top_folders(folders))
     if splits.problem:
         _refuse(root, splits.problem)
     level = 1 if splits.roles else 0
+    if problem := find_missing_classes(folders, level):
+        _refuse(root, problem)
     rows: dict[str, list[Any]] = {"path": [], "label": []}
     if level:
         rows["split"] = []
@@ -376,64 +378,6 @@ def _read_folders(root: Path) -> pd.DataFrame:
     table = pd.DataFrame(rows)
     table.attrs["notes"] = (describe_left_out(root, left_out),) if left_out else ()
     return table
-
-
-def describe_left_out(root: Path, left_out: Counter[str]) -> str:
-    """Returns how many images of a folder were left out, and why."""
-    total = sum(left_out.values())
-    reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(left_out.items()))
-    return f"{total} files of {root} are left out: {reasons}"
-
-
-def _walk(root: Path) -> tuple[list[Path], list[tuple[str, ...]], Counter[str]]:
-    """Returns the images below a folder, and for each the names of the folders in between.
-
-    Also returns the number of files that were left out, by the reason. Hidden folders are not
-    counted.
-    """
-
-    def fail(error: OSError) -> NoReturn:
-        raise UserError(f"data.root: cannot read {error.filename}: {error.strerror}") from error
-
-    files = []
-    left_out: Counter[str] = Counter()
-    for parent, folders, names in os.walk(root, onerror=fail, followlinks=True):
-        for name in _find_loops(root, Path(parent), folders):
-            folders.remove(name)
-            left_out["link to a folder above it"] += 1
-        system = [name for name in folders if is_system_folder(name)]
-        for name in system:
-            folders.remove(name)
-            if not name.startswith("."):
-                left_out[f"in {name}"] += _count_images(Path(parent, name))
-        for name in names:
-            reason = why_not_read(name)
-            if is_readable(name) and name.startswith("."):
-                left_out["hidden"] += 1
-            elif is_readable(name):
-                files.append(Path(parent, name))
-            elif reason is not None:
-                left_out[reason] += 1
-    files.sort()
-    return files, [file.relative_to(root).parts[:-1] for file in files], +left_out
-
-
-def _find_loops(root: Path, parent: Path, folders: Sequence[str]) -> list[str]:
-    """Returns the links in a folder that lead back to a folder on the way to it."""
-    links = [name for name in folders if (parent / name).is_symlink()]
-    if not links:
-        return []
-    way = [parent, *(above for above in parent.parents if above.is_relative_to(root))]
-    passed = {os.path.realpath(above) for above in way}
-    return [name for name in links if os.path.realpath(parent / name) in passed]
-
-
-def _count_images(folder: Path) -> int:
-    """Returns the number of images in a folder of a system, as far as it can be read."""
-    count = 0
-    for _, _, names in os.walk(folder):
-        count += sum(map(is_readable, names))
-    return count
 
 
 def _class_names(labels: Iterable[str]) -> list[str]:

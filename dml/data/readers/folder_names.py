@@ -34,6 +34,7 @@ SPLIT_WORDS = {
     **dict.fromkeys(("query", "queries"), "query"),
     **dict.fromkeys(("gallery", "galleries"), "gallery"),
 }
+FOLDERS_OF_IMAGES = {"images", "image", "imgs", "img", "jpg", "jpeg", "jpegs", "photos", "pictures"}
 FEW = 3  # folders that hold folders: one that is called as a split is one
 LAYOUT = "train/<class>/<image> and test/<class>/<image>"
 
@@ -112,6 +113,48 @@ def find_splits(folders: Mapping[str, bool]) -> Splits:
     if _are_classes(folders, named, others):
         return Splits({})
     return Splits(roles, _find_problem(folders, roles, others))
+
+
+def find_missing_classes(folders: Iterable[tuple[str, ...]], level: int) -> str:
+    """Returns why folders in the place of classes are none; empty: they can be classes.
+
+    Copies have folders twice (`cars_train/cars_train/<image>`), one for all images of a split
+    (`train/images/<image>`), or one around the splits (`data/train/<class>/<image>`).
+
+    Args:
+        folders: of each image, the names of the folders in between.
+        level: number of folders above those of classes: 1 below splits, else 0.
+    """
+    tops: dict[str, set[str]] = {}
+    below: dict[str, bool] = {}
+    for names in folders:
+        if len(names) > 1:
+            tops.setdefault(names[0], set()).add(names[1])
+            below[names[1]] = len(names) > 2
+    if level:
+        for split, classes in sorted(tops.items()):
+            name = next(iter(classes))
+            if len(classes) == 1 and _holds_all_images(name, split):
+                return (
+                    f"the folder '{split}/{name}' holds images without folders of classes; "
+                    f"expected {LAYOUT}"
+                )
+    elif len(tops) == 1 and (splits := find_splits(below).roles):
+        return (
+            f"the only folder '{next(iter(tops))}' holds splits ({', '.join(splits)}); data.root "
+            f"must be the folder of {LAYOUT}"
+        )
+    return ""
+
+
+def _holds_all_images(name: str, split: str) -> bool:
+    """Returns whether the only folder in a split is no class: `cars_train` or `images`."""
+    if name.lower() in FOLDERS_OF_IMAGES:
+        return True
+    named, above = parse_split(name), parse_split(split)
+    if named is None or above is None or named.split != above.split:
+        return False
+    return named.rest in ("", above.rest, *FOLDERS_OF_IMAGES)  # and no class `test tubes`
 
 
 def _find_problem(

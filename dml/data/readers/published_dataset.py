@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import shlex
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from dml.core.errors import UserError, first_line
 from dml.core.installation import shell_command
 from dml.core.regular_files import check_regular
-from dml.data.image_index import ImageIndex, split_box
+from dml.data.image_index import ImageIndex, join_box
+from dml.data.readers.image_tree import find_missing
+from dml.data.readers.layouts import FoundLayout, ImageTable, Layout, find_layouts
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -26,7 +27,7 @@ RENDERED = ("emoji", "shapes")  # from packages, in a clone of the project
 
 @dataclass(frozen=True)
 class PublishedDataset:
-    """A benchmark dataset in a folder of datasets, in the layout of its authors.
+    """A benchmark dataset in a folder of datasets.
 
     Attributes:
         name: id, as in `data=<name>`.
@@ -34,6 +35,8 @@ class PublishedDataset:
         root: the folder of datasets.
         images, classes: expected counts.
         recall_at: see `ImageIndex`.
+        crop: "boxes": images are cropped to their published boxes; None: they are whole.
+        resolution: "highres": images of another size than the papers'; None: those of the papers.
     """
 
     name: str
@@ -42,6 +45,8 @@ class PublishedDataset:
     images: int
     classes: int
     recall_at: tuple[int, ...] = (1, 2, 4, 8)
+    crop: str | None = None
+    resolution: str | None = None
 
     @property
     def advice(self) -> str:
@@ -81,23 +86,89 @@ class PublishedDataset:
 
             return pd.read_csv(path, **options)
 
-    def build_index(
-        self,
-        files: Sequence[Path],
-        classes: Sequence[int] | Sequence[str] | np.ndarray,
-        roles: Sequence[str] | np.ndarray,
-    ) -> ImageIndex:
+    def read_layout(self, layouts: Sequence[Layout]) -> ImageIndex:
+        """Returns the index of the dataset in the first of its layouts that is there.
+
+        Args:
+            layouts: of the dataset; the first is the published one.
+
+        Raises:
+            UserError: no layout is complete, a table is damaged, or files are missing.
+        """
+        found = find_layouts(self.root, layouts)
+        complete = [here for here in found if not here.missing]
+        if not complete:
+            self._refuse(layouts, found)
+        chosen = complete[0]
+        is_published = chosen.layout is layouts[0]
+        table = chosen.layout.read(self, chosen.folder)
+        notes = list(table.notes)
+        if not is_published:
+            notes.append(f"data: {self.title} is read as {chosen.layout.title} in {chosen.folder}")
+        notes += _describe_others(complete)
+        if self.crop is not None:
+            files, note = self._crop(table, chosen)
+            table = table._replace(files=files)
+            notes.append(note)
+        # Relative to this folder, the files have the same names wherever they are.
+        root = chosen.folder.parent if is_published else chosen.folder
+        return self.build_index(table._replace(notes=tuple(notes)), root)
+
+    def _refuse(self, layouts: Sequence[Layout], found: Sequence[FoundLayout]) -> NoReturn:
+        """Raises UserError with what the first layout lacks that is there in part."""
+        published, first = layouts[0], found[0] if found else None
+        if first is None or first.layout is published:
+            folder = self.root / published.home if first is None else first.folder
+            part = published.parts[0] if first is None else first.missing[0]
+            raise UserError(
+                f"data.root: {self.title} is not under {self.root} ({folder / part} is missing); "
+                f"{self.advice}"
+            )
+        missing = " and ".join(first.missing)
+        packed = [name for name in first.missing if (first.folder / f"{name}.zip").is_file()]
+        unpack = f"unpack {packed[0]}.zip, " if packed else ""
+        raise UserError(
+            f"data.root: {self.title} is not complete: {first.folder} has {first.layout.title} "
+            f"without {missing}; {unpack}add what is missing, or {self.advice}"
+        )
+
+    def _crop(self, table: ImageTable, chosen: FoundLayout) -> tuple[list[Path], str]:
+        """Returns the files of a table with their boxes, and a note.
+
+        Raises:
+            UserError: there are no boxes.
+        """
+        if table.boxes is None:
+            raise UserError(
+                f"data.crop: {chosen.layout.title} in {chosen.folder} has no published boxes; "
+                f"leave data.crop out, or {self.advice}"
+            )
+        files = []
+        whole = 0
+        for file, box in zip(table.files, table.boxes, strict=True):
+            left, top, right, bottom = box
+            if right > left and bottom > top:  # False for NaN
+                files.append(join_box(file, box))
+            else:
+                files.append(file)
+                whole += 1
+        note = "data.crop: images are cropped to their published boxes"
+        if whole:
+            note += f"; {whole} of {len(files)} have none and stay whole"
+        return files, note
+
+    def build_index(self, table: ImageTable, root: Path | None = None) -> ImageIndex:
         """Returns the index of the dataset, after a check of its counts.
 
         Args:
-            files: N paths.
-            classes: class of each image in the dataset; labels follow their sorted order.
-            roles: role of each image.
+            table: the images.
+            root: folder to which the names of files are relative in a fingerprint; None: `root`.
 
         Raises:
             UserError: there are too few or too many images or classes.
         """
-        names, labels = np.unique(np.asarray(classes), return_inverse=True)
+        files = table.files
+        names, labels = np.unique(np.asarray(table.classes), return_inverse=True)
         missing = find_missing(files)
         present = len(files) - len(missing)
         if (present, len(files), len(names)) != (self.images, self.images, self.classes):
@@ -112,13 +183,15 @@ class PublishedDataset:
                 f"{self.images} images ({len(files)} listed) and {len(names)} of {self.classes} "
                 f"classes{first}; {advice}"
             )
+        variants = [self.name, self.crop, self.resolution]
         return ImageIndex(
-            name=self.name,
+            name="_".join(filter(None, variants)),
             images=files,
             labels=labels.astype(np.int64),
-            roles=np.asarray(roles, str),
+            roles=np.asarray(table.roles, str),
             recall_at=self.recall_at,
-            root=self.root,
+            root=self.root if root is None else root,
+            notes=table.notes,
         )
 
     def read_rendered(self, columns: tuple[str, str], fingerprint: str | None) -> ImageIndex:
@@ -142,7 +215,7 @@ class PublishedDataset:
             files = []
             for group, name in zip(rows[columns[0]], rows[columns[1]], strict=True):
                 files.append(folder / "images" / group / f"{name}.png")
-            index = self.build_index(files, rows["label"], rows["role"])
+            index = self.build_index(ImageTable(files, rows["label"], rows["role"]))
         actual = hashlib.sha256(table.read_bytes()).hexdigest()[:16]
         if fingerprint not in (None, actual):
             raise UserError(
@@ -150,6 +223,23 @@ class PublishedDataset:
                 f"is {fingerprint}); {self.advice}; to use them: data.reader.fingerprint={actual}"
             )
         return index
+
+
+def _describe_others(complete: Sequence[FoundLayout]) -> list[str]:
+    """Returns a note on further layouts that are there, if there are any."""
+    chosen = complete[0]
+    others = []
+    for other in complete[1:]:
+        nested = other.folder.is_relative_to(chosen.folder) or chosen.folder.is_relative_to(
+            other.folder
+        )
+        if not (nested and other.layout.title == chosen.layout.title):
+            others.append(f"{other.layout.title} in {other.folder}")
+    if not others:
+        return []
+    return [
+        f"data: {chosen.layout.title} in {chosen.folder} is read, and not {' or '.join(others)}"
+    ]
 
 
 def preparation_advice(name: str, root: str | Path) -> str:
@@ -161,19 +251,3 @@ def preparation_advice(name: str, root: str | Path) -> str:
     if Path(root) != Path("data"):
         command += f" --root {shlex.quote(str(root))}"
     return f"run: {command}"
-
-
-def find_missing(files: Sequence[Path]) -> list[Path]:
-    """Returns the files that do not exist, in order.
-
-    Every folder is listed once, since a look-up per file would take minutes for 120,000 images on a
-    network file system.
-    """
-    paths = [split_box(file)[0] for file in files]
-    present: set[Path] = set()
-    for folder in {path.parent for path in paths}:
-        with suppress(OSError), os.scandir(folder) as entries:
-            for entry in entries:
-                if entry.is_file():
-                    present.add(folder / entry.name)
-    return [file for file, path in zip(files, paths, strict=True) if path not in present]

@@ -20,7 +20,7 @@ from dml.data.decode import BACKGROUND, load_image
 from dml.data.image_dataset import ImageSource
 from dml.data.image_index import Subset
 from dml.data.protocol import Split
-from dml.data.readers.published_dataset import find_missing
+from dml.data.readers.image_tree import find_missing
 from dml.methods.metrix.analysis import measure_positivity
 from dml.retrieval import covering_radius, inter_class_distance, nearest_neighbors
 from dml.retrieval.embeddings import SplitEmbeddings, load_embeddings
@@ -133,7 +133,7 @@ def draw_curves(
 
 
 def _title(config: Config) -> str:
-    return f"{method_name(config.loss['name'], config.method['name'])} on {config.data.name}"
+    return f"{method_name(config.loss['name'], config.method['name'])} on {config.data.variant}"
 
 
 def draw_neighbors(

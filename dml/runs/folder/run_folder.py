@@ -15,6 +15,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from dml.config.check import check
+from dml.config.identity import dataset_id
 from dml.config.options import with_options
 from dml.config.presets import check_values
 from dml.config.schema import Config
@@ -83,7 +84,8 @@ class RunFolder:
     @classmethod
     def named(cls, config: Any, digest: str) -> RunFolder:
         """Returns the folder of a config that is not checked yet, with its digest."""
-        parts = (config.data.name, config.protocol.name, config.loss["name"])
+        data = dataset_id(config.data.name, config.data.crop, config.data.images)
+        parts = (data, config.protocol.name, config.loss["name"])
         names = "-".join([*parts, config.method["name"], config.backbone["name"]])
         home = Path(config.outputs) / config.experiment.id / names
         return cls(home / f"seed{config.seed}-{digest}")

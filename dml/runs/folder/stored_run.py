@@ -22,7 +22,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json
 
-from dml.config.identity import flatten, identity
+from dml.config.identity import dataset_id, flatten, identity
 from dml.config.plain_yaml import read_plain_yaml
 from dml.core.errors import UserError, first_line
 from dml.core.locks import find_held, is_locked
@@ -119,7 +119,9 @@ class StoredConfig(Stored):
     seed: Whole
     experiment: str = Field(alias="experiment.id")
     setting: str | None = Field(None, alias="experiment.setting")
-    data: str = Field(alias="data.name")
+    data_name: str = Field(alias="data.name")
+    crop: str | None = Field(None, alias="data.crop")
+    images: str | None = Field(None, alias="data.images")
     protocol: str = Field(alias="protocol.name")
     loss: str = Field(alias="loss.name")
     method: str = Field(alias="method.name")
@@ -127,6 +129,11 @@ class StoredConfig(Stored):
     epochs: Whole = Field(alias="protocol.epochs")
     select_metric: str = Field(alias="protocol.select_metric")
     selected_on: str = Field(alias="protocol.selected_on")
+
+    @property
+    def data(self) -> str:
+        """The id of the images (`dataset_id`)."""
+        return dataset_id(self.data_name, self.crop, self.images)
 
 
 @dataclass

@@ -117,6 +117,12 @@ def test_classes_called_like_splits_stay_classes(tmp_path, names):
     assert {*labels.values()} == {*names}
 
 
+def test_a_class_of_a_split_may_be_called_like_it(tmp_path):
+    touch(tmp_path, "train/a/1.png", "train/b/1.png", "test/test tubes/1.png")
+    touch(tmp_path, "test/test tubes/2.png")
+    assert read_folder(tmp_path).class_names == ("a", "b", "test tubes")
+
+
 @pytest.mark.parametrize(
     ("names", "message"),
     [
@@ -134,6 +140,11 @@ def test_classes_called_like_splits_stay_classes(tmp_path, names):
             "train/a/1 train_masks/b/1 test/c/1",
             "'train' and 'train_masks' are both the split train",
         ),
+        ("cars_train/cars_train/1 cars_test/cars_test/1", "'cars_test/cars_test' holds images"),
+        ("train/images/1 test/images/1", "'test/images' holds images without folders of classes"),
+        ("train/a/1 train/b/1 test/test_images/1", "'test/test_images' holds images without"),
+        ("data/train/a/1 data/test/b/1", r"the only folder 'data' holds splits \(test, train\)"),
+        ("images/train/1 images/test/1", "the only folder 'images' holds splits"),
         ("test/a/1 val/b/1", "the splits are test, val; expected 'train' and 'test'"),
     ],
 )
