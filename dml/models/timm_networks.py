@@ -18,6 +18,8 @@ average the patches for fine-tuning, and use the class token of the frozen netwo
 
 from __future__ import annotations
 
+from functools import partial
+from pathlib import Path
 from textwrap import shorten
 from typing import Any
 from unittest import mock
@@ -27,42 +29,48 @@ from torch import Tensor, nn
 
 from dml.core.errors import UserError
 from dml.core.progress import show_task
-from dml.core.timm_records import find_record
+from dml.core.timm_records import HUB, find_folder, find_record
+from dml.models.npz_weights import load_npz
+from dml.models.timm_weights import find_timm_weights
 from dml.models.weights import find_weights, read_state_dict
 
 HINTS = {
     "none": "leave backbone.input_size out for the size of timm's record",
-    "imagenet": "a gated model needs its terms accepted on its page and HF_TOKEN=<token>; without "
-    "a network, download it elsewhere and give backbone.weights=<file>, or start from random "
-    "weights with backbone.weights=none",
+    "imagenet": "delete the file if it is damaged",
 }
+NPZ = ".npz"
 
 
 def load_network(model: str, input_size: int, weights: str | None) -> Any:
     """Returns a network without classifier, with the weights of the option `backbone.weights`.
 
-    timm converts the names of published files, drops the classifier, resizes position embeddings,
-    and downloads its weights, from the Hugging Face hub, its cache, or a URL. A file is read here,
-    without unpickling code.
+    timm converts the names of published files, drops the classifier, and resizes position
+    embeddings. A file is read here, without unpickling code; an `.npz` file by timm.
 
     Raises:
-        UserError: the input size does not fit the network, or the weights cannot be loaded or
-            belong to another network.
+        UserError: the input size does not fit the network, or the weights cannot be had, cannot be
+            loaded or belong to another network.
     """
-    from huggingface_hub.utils import disable_progress_bars
-
     weights = weights or "none"
-    file = None if weights in HINTS else find_weights(weights)
-    state = None if file is None else read_state_dict(file)
+    file, is_of_hub = None, False
+    if weights == "imagenet":
+        file, is_of_hub = find_timm_weights(model)
+    elif weights != "none":
+        file = find_weights(weights)
+    state = None
+    if file is not None and not is_of_hub and file.suffix != NPZ:
+        state = read_state_dict(file)
     try:
         with show_task(f"loading {model}"):
-            if state is not None:
-                return _load_state(model, input_size, state)
-            disable_progress_bars()  # the line of the task shows it
-            return _create(model, input_size, pretrained=weights == "imagenet")
-    except Exception as error:  # of timm, huggingface_hub, its transport, torch, or the disk
-        record = find_record(model)
-        source = file or record["hf_hub_id"] or record["url"] or model
+            if file is None:
+                return _create(model, input_size)
+            if is_of_hub:
+                return _load_file(model, input_size, file)
+            if state is None:
+                return load_npz(partial(_create, model, input_size), file)
+            return _load_state(model, input_size, state)
+    except Exception as error:  # of timm, torch, or the disk
+        source = file or find_record(model).get("hf_hub_id") or model
         reason = shorten(str(error), 300, placeholder=" …")
         hint = HINTS.get(weights, "are they of another network?")
         if state is not None:
@@ -78,11 +86,18 @@ def _create(model: str, input_size: int, **options: Any) -> Any:
 
     if find_record(model)["fixed_input_size"]:
         options["img_size"] = input_size
-    network: Any = timm.create_model(model, num_classes=0, **options)
+    name = f"local-dir:{find_folder(model)}" if model.startswith(HUB) else model
+    network: Any = timm.create_model(name, num_classes=0, **options)
     has_class_token = getattr(network, "num_prefix_tokens", 0) > 0
     if "dinov3" in model and has_class_token:  # a ConvNeXt of DINOv3 has none
         network.global_pool = "token"
     return network
+
+
+def _load_file(model: str, input_size: int, file: Path) -> Any:
+    """Returns a network with the weights of a file of the hub, as timm loads them from there."""
+    overlay = {"source": "", "file": str(file), "custom_load": file.suffix == NPZ}
+    return _create(model, input_size, pretrained=True, pretrained_cfg_overlay=overlay)
 
 
 def _load_state(model: str, input_size: int, state: dict[str, Tensor]) -> Any:
@@ -106,7 +121,7 @@ def _load_state(model: str, input_size: int, state: dict[str, Tensor]) -> Any:
         kept = {n: v for n, v in state.items() if n in known or not n.startswith(tops)}
         return load(network, kept)
 
-    overlay = {"state_dict": state, "custom_load": False}
+    overlay = {"source": "", "state_dict": state, "custom_load": False}
     with mock.patch.object(nn.Module, "load_state_dict", load_strictly):
         network = _create(model, input_size, pretrained=True, pretrained_cfg_overlay=overlay)
     network.pretrained_cfg["state_dict"] = None  # otherwise copied with the network

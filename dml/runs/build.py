@@ -22,6 +22,7 @@ from dml.config.constructor import Constructor
 from dml.config.explain import compose_config
 from dml.config.schema import Config, resolve_test_resize
 from dml.config.signatures import import_target
+from dml.config.stored_network import TIMM
 from dml.core.errors import ConfigError, UserError
 from dml.data import transforms
 from dml.data.cache import open_image_source
@@ -33,7 +34,7 @@ from dml.data.reader_check import check_reader
 from dml.data.readers.features import hash_features
 from dml.methods.plain import Plain
 from dml.methods.reference_losses import disable_normalization
-from dml.models.backbones import check_training_mode, complete
+from dml.models.backbones import Backbone, check_training_mode, complete
 from dml.models.embedder import Embedder, compile_backbone
 from dml.models.identity import Identity
 from dml.tracking import Tracker
@@ -176,6 +177,21 @@ class Builder:
             return None
         return open_image_source(index, self.config.data.cache, self.config.data.root)
 
+    def fetch_weights(self) -> bool:
+        """Downloads the weights of the backbone, unless they are there; returns True.
+
+        Raises:
+            UserError: there are no such weights, or no address has them.
+        """
+        constructor = self.constructor("backbone")
+        target: Any = import_target(constructor.node["_target_"], "backbone")
+        is_class = isinstance(target, type) and not constructor.problems
+        if is_class and issubclass(target, Backbone):
+            options = {**constructor.arguments}
+            del options["_target_"]
+            target.fetch_weights(**options)
+        return True  # for `run_main_first`
+
     def embedder(self) -> Embedder:
         """The network, with the weights of its backbone.
 
@@ -280,11 +296,17 @@ class Builder:
 
 
 def fetch_weights(backbone: str) -> None:
-    """Downloads the weights of a network of `configs/backbone`, unless they are there.
+    """Downloads and loads the weights of a network, unless they are there.
+
+    Args:
+        backbone: a file of `configs/backbone`, or `timm:<model>`.
 
     Raises:
         ConfigError: there is no such network.
         UserError: the weights cannot be had.
     """
-    cfg = compose_config("train", ["data=digits", f"backbone={backbone}"])
+    words = ["data=digits", f"backbone={backbone}"]
+    if backbone.startswith(TIMM):
+        words[1:] = ["backbone=timm", f"backbone.model={backbone.removeprefix(TIMM)}"]
+    cfg = compose_config("train", words)
     Builder(check(cfg)).constructor("backbone")()
