@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from dml.core.errors import ConfigError, first_line
 from dml.core.timm_records import find_record
 from dml.models.timm_networks import load_network
-from dml.models.timm_weights import find_timm_weights
-from dml.models.weights import find_weights
+from dml.models.timm_weights import describe_timm_weights, find_timm_weights
+from dml.models.weights import WeightFile, describe_option, find_option
 
 KINDS: dict[int, Literal["maps", "tokens", "vectors"]] = {2: "vectors", 3: "tokens", 4: "maps"}
 
@@ -78,6 +78,15 @@ class Backbone(nn.Module):
         Raises:
             UserError: a file does not exist, or no address has it.
         """
+
+    @classmethod
+    def describe_weights(cls, **options: Any) -> WeightFile | None:
+        """Returns the file that `fetch_weights` downloads, without a request; None: no file.
+
+        Args:
+            options: arguments of the constructor.
+        """
+        return None
 
     def pool_natively(self, features: Tensor) -> Tensor:
         """Pools features B×c×h×w or B×tokens×c to B×c, as before the network's classifier."""
@@ -227,8 +236,16 @@ class TimmBackbone(Backbone):
         weights = options.get("weights", "imagenet")
         if weights == "imagenet":
             find_timm_weights(options["model"])
-        elif weights not in (None, "none"):
-            find_weights(weights)
+        else:
+            find_option(weights)
+
+    @classmethod
+    def describe_weights(cls, **options: Any) -> WeightFile | None:
+        """Returns the file of `fetch_weights`; see `Backbone.describe_weights`."""
+        weights = options.get("weights", "imagenet")
+        if weights == "imagenet":
+            return describe_timm_weights(options["model"])
+        return describe_option(weights)
 
     def forward(self, images: Tensor) -> Tensor:
         """Returns maps B×c×h×w or tokens B×t×c, class token first, of images B×3×H×W."""

@@ -9,10 +9,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from dml.core.errors import first_line
 from dml.core.npz_files import check_sizes
 
+NPZ = ".npz"
+READ_ERRORS = (OSError, ValueError, EOFError, TypeError, AttributeError, zipfile.BadZipFile)
 # Arrays that a network without classifier does not have, and those that are resized.
 CLASSIFIERS = ("head", "pre_logits")
 PATCHES = "embedding/kernel"
@@ -67,20 +70,29 @@ def count_numbers(path: Path) -> int:
     Raises:
         ValueError: the file is no `.npz` file, or damaged.
     """
+    arrays = read_npz(path)
+    patches = [name for name in arrays if name.endswith(PATCHES)]
+    prefix = patches[0].removesuffix(PATCHES) if len(patches) == 1 else ""
+    count = 0
+    for name, array in arrays.items():
+        is_of_images = name.startswith(prefix)  # not of a network of texts, or of the optimizer
+        is_classifier = any(part in CLASSIFIERS for part in name.split("/"))
+        if is_of_images and not is_classifier and not name.endswith(RESIZED):
+            count += array.numel()
+    return count
+
+
+def read_npz(path: Path) -> dict[str, Tensor]:
+    """Returns name → tensor of an `.npz` file of numbers; nothing is unpickled.
+
+    Raises:
+        ValueError: the file is no such file, or damaged.
+    """
     try:
         with np.load(path, allow_pickle=False) as file:
-            names = list(file.files)
-            check_sizes(path, names)
-            patches = [name for name in names if name.endswith(PATCHES)]
-            prefix = patches[0].removesuffix(PATCHES) if len(patches) == 1 else ""
-            count = 0
-            for name in names:
-                if not name.startswith(prefix):  # of a network of texts, or of the optimizer
-                    continue
-                parts = name.split("/")
-                is_classifier = any(part in CLASSIFIERS for part in parts)
-                if not is_classifier and not name.endswith(RESIZED):
-                    count += file[name].size
-    except (OSError, ValueError, EOFError, TypeError, AttributeError, zipfile.BadZipFile) as error:
-        raise ValueError(f"not an .npz file of arrays, or damaged: {error}") from error
-    return count
+            check_sizes(path, file.files)
+            return {name: torch.from_numpy(file[name]) for name in file.files}
+    except READ_ERRORS as error:
+        raise ValueError(
+            f"not an .npz file of numbers, or damaged ({first_line(error)})"
+        ) from error

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from dml.core.errors import UserError
 from dml.models.backbones import Backbone, InputSpec
-from dml.models.weights import find_option, load_weights
+from dml.models.weights import WeightFile, describe_option, find_option, load_weights
 
 # Trained on 92 characters that data=glyphs does not contain: `python train.py data=glyphs
 # data.reader.first_class=200 data.reader.classes=92 data.reader.per_class=59 loss=norm_softmax
@@ -57,6 +57,12 @@ class SmallCNN(Backbone):
         weights = options.get("weights")
         if weights != "glyphs":
             find_option(weights)
+
+    @classmethod
+    def describe_weights(cls, **options: Any) -> WeightFile | None:
+        """Returns the file of `fetch_weights`; see `Backbone.describe_weights`."""
+        weights = options.get("weights")
+        return None if weights == "glyphs" else describe_option(weights)
 
     def forward(self, images: Tensor) -> Tensor:
         """Returns maps B×4w×⌈H/4⌉×⌈W/4⌉ of images B×3×H×W, above 16 pixels B×4w×⌈H/8⌉×⌈W/8⌉."""

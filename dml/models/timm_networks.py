@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from dml.core.errors import UserError
 from dml.core.progress import show_task
 from dml.core.timm_records import HUB, find_folder, find_record
-from dml.models.npz_weights import load_npz
+from dml.models.npz_weights import NPZ, load_npz
 from dml.models.timm_weights import find_timm_weights
 from dml.models.weights import find_weights, read_state_dict
 
@@ -38,7 +38,6 @@ HINTS = {
     "none": "leave backbone.input_size out for the size of timm's record",
     "imagenet": "delete the file if it is damaged",
 }
-NPZ = ".npz"
 
 
 def load_network(model: str, input_size: int, weights: str | None) -> Any:

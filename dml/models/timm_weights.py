@@ -7,17 +7,19 @@ mirror (`DML_MIRROR`), the hub, the second address. What is there is used withou
 from __future__ import annotations
 
 import os
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from dml.core.download import MIRROR, Checksum, with_mirror
 from dml.core.errors import UserError, first_line
-from dml.core.hub import HubError, find_cached, find_hub_file, is_offline
+from dml.core.hub import HubError, find_cached, find_hub_file, is_offline, measure_hub_file
 from dml.core.plain_text import print_plain
 from dml.core.timm_records import find_record
 from dml.models.weights import (
     DIGITS,
+    WeightFile,
+    describe_address,
     download_weights,
     downloaded_path,
     find_weights,
@@ -65,6 +67,26 @@ def find_timm_weights(model: str) -> tuple[Path, bool]:
         raise UserError(f"backbone.weights: HF_HOME cannot be written to ({error})") from error
     except HubError as error:
         return _take_second(second, error), False
+
+
+def describe_timm_weights(model: str) -> WeightFile:
+    """Returns the file that `find_timm_weights` would return; no server is asked.
+
+    Args:
+        model: timm's name, or `hf-hub:user/name`.
+    """
+    record = find_record(model)
+    hub, second = record.get("hf_hub_id"), record.get("url")
+    if not hub:
+        return describe_address(second or model, CHECKSUMS.get(published_name(second or "")))
+    names = hub_names(record)
+    path = find_cached(hub, names)
+    if path is None and second and downloaded_path(second).is_file():
+        path = downloaded_path(second)
+    sources = [f"{hub} of the hub (HF_HOME, HF_ENDPOINT)"]
+    if second:
+        sources += with_mirror(published_name(second), [_describe(second)])
+    return WeightFile(f"{hub}/{names[0]}", path, sources, partial(measure_hub_file, hub, names))
 
 
 def hub_names(record: dict[str, Any]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +37,58 @@ class PublishedWeights:
     address: str
     checksum: Checksum
     classifiers: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class WeightFile:
+    """A file of weights that a network needs, for lists of what is downloaded.
+
+    Attributes:
+        name: of the file.
+        path: of the local file; None: it has to be downloaded.
+        sources: where it can be had, a line each.
+        measure: returns its bytes, for which it may ask a server; None: nobody knows.
+    """
+
+    name: str
+    path: Path | None
+    sources: Sequence[str]
+    measure: Callable[[], int | None]
+
+    @property
+    def local_size(self) -> int | None:
+        """Bytes of the local file; None: it has to be downloaded."""
+        return None if self.path is None else self.path.stat().st_size
+
+
+def describe_option(
+    weights: str | None, imagenet: PublishedWeights | None = None
+) -> WeightFile | None:
+    """Returns the file of the option `backbone.weights`; None: no file.
+
+    Args:
+        weights: "imagenet", "none" (or None), a file or an http(s) URL.
+        imagenet: the ImageNet weights; None if there are none.
+    """
+    address, checksum = weights, None
+    if weights == "imagenet" and imagenet is not None:
+        address, checksum = imagenet.address, imagenet.checksum
+    if address is None or address in ("none", "imagenet"):
+        return None
+    return describe_address(address, checksum)
+
+
+def describe_address(address: str, checksum: Checksum | None = None) -> WeightFile:
+    """Returns the file at an http(s) URL, or a local file."""
+    path = downloaded_path(address) if is_url(address) else Path(address).expanduser()
+    size = None if checksum is None else checksum.size
+    sources = [address]
+    if is_url(address):
+        known = "no checksum is published"
+        if checksum is not None:
+            known = checksum.describe()
+        sources = with_mirror(published_name(address), [f"{address}  {known}"])
+    return WeightFile(path.name, path if path.is_file() else None, sources, lambda: size)
 
 
 def load_weights(
@@ -213,4 +265,6 @@ def _describe_unreadable(path: Path) -> str:
                 f"you trust it, write its tensors alone: torch.save(torch.load('{path}', "
                 f"weights_only=False)['state_dict'], 'weights.pt'), or .state_dict() of a network"
             )
+    if path.suffix == ".npz":
+        return "is an .npz file, which only some networks of timm read: backbone=timm, vit_*"
     return "cannot be read: damaged, or neither a state dict of torch.save nor .safetensors"

@@ -37,6 +37,7 @@ from dml.methods.reference_losses import disable_normalization
 from dml.models.backbones import Backbone, check_training_mode, complete
 from dml.models.embedder import Embedder, compile_backbone
 from dml.models.identity import Identity
+from dml.models.weights import WeightFile
 from dml.tracking import Tracker
 from dml.training.data_parallel import synchronize_batch_norm
 from dml.training.device import set_precision
@@ -132,10 +133,7 @@ class Builder:
             dataset: as its reader gives it, if it was read before.
         """
         data = self.config.data
-        index = dataset
-        if index is None:
-            reader = self.constructor("data.reader")
-            index = check_reader(reader(**reader.select_missing({"root": data.root})))
+        index = self.read_dataset() if dataset is None else dataset
         index = replace(index, max_pixels=data.max_pixels)
         if index.features is not None:
             self._check_width(index.features.plain.shape[1])
@@ -147,6 +145,15 @@ class Builder:
         if data.query_gallery == "none":
             return merge_query_and_gallery(index)
         return index
+
+    def read_dataset(self) -> ImageIndex:
+        """Returns the index of the dataset as its reader gives it.
+
+        Raises:
+            UserError: the dataset is not there, or incomplete.
+        """
+        reader = self.constructor("data.reader")
+        return check_reader(reader(**reader.select_missing({"root": self.config.data.root})))
 
     def _identify_content(self, index: ImageIndex) -> ImageIndex:
         """Returns the index of a user's images or features with a hash of their content."""
@@ -183,14 +190,24 @@ class Builder:
         Raises:
             UserError: there are no such weights, or no address has them.
         """
+        self._backbone_class().fetch_weights(**self._backbone_options())
+        return True  # for `run_main_first`
+
+    def describe_weights(self) -> WeightFile | None:
+        """Returns the file of the backbone's weights, without a request; None: no file."""
+        return self._backbone_class().describe_weights(**self._backbone_options())
+
+    def _backbone_class(self) -> type[Backbone]:
+        """Returns the class of the network; `Backbone` itself, which needs no file, for others."""
         constructor = self.constructor("backbone")
         target: Any = import_target(constructor.node["_target_"], "backbone")
-        is_class = isinstance(target, type) and not constructor.problems
-        if is_class and issubclass(target, Backbone):
-            options = {**constructor.arguments}
-            del options["_target_"]
-            target.fetch_weights(**options)
-        return True  # for `run_main_first`
+        is_ours = isinstance(target, type) and issubclass(target, Backbone)
+        return target if is_ours and not constructor.problems else Backbone
+
+    def _backbone_options(self) -> dict[str, Any]:
+        options = {**self.constructor("backbone").arguments}
+        del options["_target_"]
+        return options
 
     def embedder(self) -> Embedder:
         """The network, with the weights of its backbone.
