@@ -49,7 +49,7 @@ def prepare_for(words: Sequence[str], lists: bool, checks: bool) -> None:
 
     needs = _find_needs(words)
     networks, datasets = len(needs.networks), len(needs.datasets)
-    print_plain(f"{needs.runs:,} runs, {datasets} datasets, {networks} networks")
+    print_plain(f"runs: {needs.runs:,}, datasets: {datasets}, networks: {networks}")
     with tolerant_output():
         if lists:
             _list_files(needs)

@@ -23,6 +23,8 @@ T = TypeVar("T")
 
 ANSWER_SECONDS = 8.0  # in which the hub says where a file is; also HF_HUB_ETAG_TIMEOUT
 SHA256_DIGITS = 64
+# What systems say of a host whose address nobody knows.
+NO_HOST = ("Name or service not known", "name resolution", "nodename nor servname")
 
 
 class HubError(UserError):
@@ -144,7 +146,7 @@ def _receive(model: str, name: str, metadata: Any, target: Path) -> None:
     checksum = Checksum("sha256", metadata.etag, metadata.size)
     allowed = build_hf_headers().get("authorization")
     headers = {"Authorization": allowed} if allowed else {}
-    advice = "run the same command again"
+    advice = "the same command continues"
     try:
         download(_address(model, name), target, checksum, advice=advice, headers=headers)
     except UserError as error:
@@ -239,5 +241,7 @@ def _describe(error: Exception) -> str:
         return f"answers {error.response.status_code}"
     if "timed out" in str(error).lower() or "timeout" in type(error).__name__.lower():
         return f"silent for {_answer_seconds():.0f} s"
-    causes = [error, *filter(None, (error.__cause__, error.__context__))]
-    return first_line(causes[-1])
+    reason = first_line(error)
+    if any(text in reason for text in NO_HOST):
+        return "there is no such host, or no network"
+    return reason

@@ -125,7 +125,8 @@ def _take_second(second: str | None, error: HubError) -> Path:
     reason = f"backbone.weights=imagenet: {error}"
     name = published_name(second) if second else ""
     if not second or is_offline():
-        raise UserError(f"{reason}; {_advise(name)}") from error
+        advice = f"{_advise(name)}; backbone.weights=none starts from random weights"
+        raise UserError(f"{reason}; {advice}") from error
     _say(f"{error}; trying the second address: {_describe(second)}")
     try:
         return find_weights(second, CHECKSUMS.get(name))
@@ -150,8 +151,8 @@ def _advise(name: str) -> str:
     """Returns what to do where the hub cannot be reached; `name`: of the second file, or empty."""
     mirror = f", {MIRROR}=<folder with {name}>" if name else ""
     return (
-        f"copy HF_HOME from a machine that has them, or set HF_ENDPOINT=<mirror of the hub>{mirror}"
-        f" or backbone.weights=<file>; backbone.weights=none starts from random weights"
+        f"copy HF_HOME from a machine that has the weights, or set HF_ENDPOINT=<mirror of the "
+        f"hub>{mirror} or backbone.weights=<file>"
     )
 
 

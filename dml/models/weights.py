@@ -207,9 +207,10 @@ def download_weights(
     digits = DIGITS.search(path.name)
     if checksum is None and digits is not None:
         checksum = Checksum("sha256", digits[1])
+    known = "" if checksum is None else f" ({checksum.describe()})"
     advice = (
-        f"download it elsewhere and place it here as {path}, or start from random weights with "
-        f"backbone.weights=none"
+        f"download it elsewhere{known} and place it here as {path}, or start from random weights "
+        f"with backbone.weights=none"
     )
     try:
         with wait_for_lock(path.with_name(f".{path.name}.lock"), f"downloading {path.name}"):

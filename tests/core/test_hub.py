@@ -79,7 +79,10 @@ FAILURES = {
     "overloaded": (Behavior(hub=True, status=503), "answers 503"),
     "forbidden": (Behavior(hub=True, status=403), "answers 403"),
     "a page": (Behavior(), "no answer of a hub, but of a proxy"),
-    "half silent": (Behavior(hub=True, silent_after=1000), "silent for 1 s; run the same"),
+    "half silent": (
+        Behavior(hub=True, silent_after=1000),
+        "silent for 1 s; the same command",
+    ),
     "another file": (Behavior(hub=True, content=b"x" * len(CONTENT)), "sha256 is .*, published"),
     "half a file": (Behavior(hub=True, content=CONTENT[:99]), "announces 99 bytes, published"),
     "a certificate": (Behavior(hub=True, encrypted=True), "CERTIFICATE_VERIFY_FAILED"),
