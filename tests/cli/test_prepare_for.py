@@ -48,6 +48,10 @@ def models(tmp_path):
     return tmp_path / "models"
 
 
+@pytest.mark.promise(
+    "guides/without_internet.md",
+    "everything was prepared: a training makes no request",
+)
 def test_after_the_preparation_a_training_makes_no_request(models, use_hub, capsys):
     behavior = Behavior(hub=True)
     words = ["data=digits", *NETWORK]
@@ -140,6 +144,10 @@ def test_words_of_train_are_for_this_alone(capsys):
     assert capsys.readouterr().err.startswith("error: data=cub: options of train are for")
 
 
+@pytest.mark.promise(
+    "guides/without_internet.md",
+    "weights are missing: a run ends before it decodes an image",
+)
 def test_weights_fail_before_an_image_is_decoded(tmp_path, use_hub, monkeypatch, capsys):
     use_hub(DEAD)
     class_folders(tmp_path / "images")

@@ -159,28 +159,48 @@ def wait_for_bytes(folder: Path) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_a_download_and_the_same_command_continues(models, tmp_path, stop):
-    large = os.urandom(3 << 20)
-    (models / "timm" / "new" / NAMES[0]).write_bytes(large)
+def start(address: str, home: Path) -> subprocess.Popen[str]:
+    """Starts a process that prints the path of a file of the hub."""
     script = (
         "from dml.core.hub import find_hub_file\n"
         "from dml.core.signals import raise_on_signals\n"
         f"with raise_on_signals(): print(find_hub_file('timm/new', {NAMES}))"
     )
-    home = {"HF_HOME": str(tmp_path), "no_proxy": "127.0.0.1", "HF_HUB_OFFLINE": "0"}
+    options = {"HF_HOME": str(home), "no_proxy": "127.0.0.1", "HF_HUB_OFFLINE": "0"}
+    options |= {"HF_ENDPOINT": address, "HF_HUB_ETAG_TIMEOUT": "100"}
+    return subprocess.Popen(
+        [sys.executable, "-c", script],
+        env=os.environ | options,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
 
-    def start(address: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-c", script],
-            env=os.environ | home | {"HF_ENDPOINT": address},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
 
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_wait_for_a_silent_hub(models, tmp_path, stop):
+    behavior = Behavior(hub=True, silent_after=0)
+    with serving(models, behavior) as address:
+        process = start(address, tmp_path)
+        while not behavior.questions:
+            time.sleep(0.01)
+        process.send_signal(stop)
+        started = time.monotonic()
+        assert process.wait(timeout=20) != 0
+        assert time.monotonic() - started < 2
+
+
+@pytest.mark.promise(
+    "guides/without_internet.md",
+    "a download of weights is interrupted: Ctrl-C and SIGTERM end it within two seconds, and the "
+    "same command continues it",
+)
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_download_and_the_same_command_continues(models, tmp_path, stop):
+    large = os.urandom(3 << 20)
+    (models / "timm" / "new" / NAMES[0]).write_bytes(large)
     with serving(models, Behavior(hub=True, silent_after=2 << 20)) as address:
-        process = start(address)
+        process = start(address, tmp_path)
         wait_for_bytes(tmp_path)
         process.send_signal(stop)
         started = time.monotonic()
@@ -188,7 +208,7 @@ def test_a_signal_ends_a_download_and_the_same_command_continues(models, tmp_pat
         assert time.monotonic() - started < 2
     behavior = Behavior(hub=True)
     with serving(models, behavior) as address:
-        process = start(address)
+        process = start(address, tmp_path)
         path, _ = process.communicate(timeout=60)
     assert Path(path.strip()).read_bytes() == large
     (asked,) = behavior.requests

@@ -99,6 +99,11 @@ FAILURES = {
 }
 
 
+@pytest.mark.promise(
+    "guides/without_internet.md",
+    "the hub is dead, silent, or breaks off in the middle: timm's second address is tried, which a "
+    "line says",
+)
 @pytest.mark.parametrize("failure", FAILURES)
 @pytest.mark.parametrize("published", [True, False])
 def test_the_second_address_delivers_and_a_line_says_so(
@@ -181,6 +186,10 @@ def test_a_mirror_that_lacks_the_file_is_left_for_the_hub(site, use, network, mo
     assert len(hub.requests) == 1
 
 
+@pytest.mark.promise(
+    "guides/without_internet.md",
+    "a file that was placed by hand is another one: it is refused, with both checksums, and stays",
+)
 def test_a_second_file_that_was_placed_by_hand_is_compared(site, use):
     use(DEAD, DEAD)
     path = downloaded_path(f"{DEAD}/{FILE}")
