@@ -57,6 +57,24 @@ class Behavior:
     authorized: list[str] = field(default_factory=list)
 
 
+def failures(content: bytes) -> dict[str, tuple[Behavior, str]]:
+    """Returns how a server fails to deliver a file, and what a message says then.
+
+    Args:
+        content: of the file that is expected, of more than 1,000 bytes; `SILENT_SECONDS` is 1.
+    """
+    page = b"<!DOCTYPE html><html><head><title>Quota exceeded &amp; more</title></head></html>"
+    return {
+        "silent": (Behavior(silent_after=0), "silent for 1 s"),
+        "silent in the middle": (Behavior(silent_after=1000), "silent for 1 s"),
+        "not found": (Behavior(status=404), "answers 404 Not Found"),
+        "other content": (Behavior(content=b"x" * len(content)), "(published is|is of another)"),
+        "half of it": (Behavior(content=content[:1000]), "announces 1,000 bytes, published are"),
+        "a web page": (Behavior(content=page), r"a web page \(Quota exceeded & more\), not the"),
+        "a certificate": (Behavior(encrypted=True), "CERTIFICATE_VERIFY_FAILED"),
+    }
+
+
 class _Handler(BaseHTTPRequestHandler):
     folder: Path
     behavior: Behavior
