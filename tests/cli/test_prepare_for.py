@@ -94,6 +94,16 @@ def test_an_experiment_with_further_options_needs_each_thing_once(use_hub, capsy
     assert "0676ba61b6795bbe1773cffd859882e5e297624d384b6993f7c9e683e722fb8a" in text
 
 
+def test_each_weights_of_a_network_are_prepared(tmp_path, use_hub, capsys):
+    use_hub(DEAD)
+    torch.save(timm.create_model("test_vit").state_dict(), tmp_path / "a.pth")
+    words = ["data=digits", *NETWORK, "backbone.weights=a.pth,b.pth", "loss=ms,nca"]
+    assert prepare(["for", *words, "--check"]) == 1
+    text, error = capsys.readouterr()
+    assert text.startswith("runs: 4, datasets: 1, networks: 2\n")
+    assert "backbone.weights=b.pth is not a file" in error
+
+
 def test_what_is_not_there_is_listed_and_nothing_is_asked(models, use_hub, capsys):
     behavior = Behavior(hub=True)
     with serving(models, behavior) as address:

@@ -62,11 +62,16 @@ def test_the_largest_difference_is_that_of_all_values(write):
         "conv.weight": STATE["conv.weight"] + 1e-3,
         "conv.bias": torch.tensor([[0.5, -1.25]]),
         "more": torch.zeros(1),
+        "z": torch.full((2,), 1e-3),
     }
-    less = STATE | {"shape": torch.zeros(2, 2), "first": torch.zeros(1)}
+    less = STATE | {
+        "shape": torch.zeros(2, 2),
+        "first": torch.zeros(1),
+        "z": torch.zeros(2),
+    }
     lines = lines_of(write("a.pth", less), write("b.pth", other | {"shape": torch.zeros(4)}))
     assert lines == [
-        "2 tensors compared, 0 of them equal bit for bit",
+        "3 tensors compared, 0 of them equal bit for bit",
         "largest absolute difference: 0.25 in conv.bias",
         "only in the first: first",
         "only in the second: more",
