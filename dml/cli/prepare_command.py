@@ -97,33 +97,40 @@ def main(words: Sequence[str]) -> int:
 def _check_options(options: Namespace) -> None:
     """Raises ConfigError for an unknown dataset, or for options that it does not have."""
     name = options.dataset
-    if name not in CHOICES:
-        hint = nearest(name, CHOICES) or f"; one of {', '.join(CHOICES)}"
-        raise ConfigError([f"'{name}' is not a dataset{hint}"])
-    if (options.archive or options.url) and (options.check or name not in PUBLISHED):
+    _check_words(options)
+    is_prepared = name in PUBLISHED and not options.check
+    if (options.archive or options.url) and not is_prepared:
         raise ConfigError([f"--archive and --url are for preparing {', '.join(PUBLISHED)}"])
-    _check_special_options(options)
-    has_weights = name in (*PUBLISHED, ALL, WEIGHTS)
-    if (options.backbone or options.no_weights) and (options.check or not has_weights):
+    has_weights = name in (*PUBLISHED, ALL, WEIGHTS) and not options.check
+    if (options.backbone or options.no_weights) and not has_weights:
         names = ", ".join((*PUBLISHED, ALL))
         raise ConfigError([f"--backbone and --no-weights are for {names} and {WEIGHTS}"])
+    _check_modes(options)
+
+
+def _check_words(options: Namespace) -> None:
+    """Raises ConfigError for an unknown dataset, options of `for` elsewhere, or others there."""
+    if options.dataset not in CHOICES:
+        hint = nearest(options.dataset, CHOICES) or f"; one of {', '.join(CHOICES)}"
+        raise ConfigError([f"'{options.dataset}' is not a dataset{hint}"])
+    if options.list and options.check:
+        raise ConfigError(["--list: is not combined with --check"])
+    if options.dataset == FOR:
+        if options.root != DATA:
+            raise ConfigError(["--root: prepare for takes data.root=<folder>"])
+    elif options.words:
+        raise ConfigError([f"{' '.join(options.words)}: options of train are for prepare for"])
+
+
+def _check_modes(options: Namespace) -> None:
+    """Raises ConfigError for `--list`, `--check` or `--compare` where it has no meaning."""
+    name = options.dataset
+    if options.compare and (name != WEIGHTS or options.list or options.backbone):
+        raise ConfigError(["--compare: is for prepare weights --compare FILE FILE alone"])
     if options.list and name not in (*PUBLISHED, ALL, FOR):
         raise ConfigError([f"--list: is for {', '.join(PUBLISHED)}, all and for"])
     if options.check and name in (ALL, WEIGHTS):
         raise ConfigError([f"--check: is for one dataset, not for {name}"])
-
-
-def _check_special_options(options: Namespace) -> None:
-    """Raises ConfigError for options of `for` or `weights` alone, or without a meaning there."""
-    name = options.dataset
-    if options.words and name != FOR:
-        raise ConfigError([f"{' '.join(options.words)}: options of train are for prepare for"])
-    if name == FOR and options.root != DATA:
-        raise ConfigError(["--root: prepare for takes data.root=<folder>"])
-    if options.list and options.check:
-        raise ConfigError(["--list: is not combined with --check"])
-    if options.compare and (name != WEIGHTS or options.list or options.backbone):
-        raise ConfigError(["--compare: is for prepare weights --compare FILE FILE alone"])
 
 
 def _compare(first: str, second: str) -> None:

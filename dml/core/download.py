@@ -18,10 +18,11 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http import HTTPStatus
 from http.client import HTTPException
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO
 
 from dml.core.errors import UserError
@@ -37,6 +38,7 @@ TITLE = re.compile(rb"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
 MOST_BYTES = 32 << 30  # of a file whose size is not published; the largest known one has 3 GB
 ADVICE = "run the same command again, or give another URL (--url) or a local file (--archive)"
 _may_request = ContextVar("may_request", default=True)
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 # Errors of the connection, as opposed to the disk.
 BROKEN = (HTTPException, ConnectionError, ssl.SSLError)  # of a transfer that had begun
 NETWORK_ERRORS = (urllib.error.URLError, HTTPException, ConnectionError, TimeoutError, ssl.SSLError)
@@ -122,7 +124,7 @@ def download(
     *,
     pause: float = 2.0,
     advice: str = ADVICE,
-    headers: Mapping[str, str] | None = None,
+    headers: Mapping[str, str] = NO_HEADERS,
 ) -> Path:
     """Downloads `target`, unless that file exists, from the first address that has it.
 
@@ -153,22 +155,32 @@ def download(
     if not requests_allowed():
         raise UserError(f"{target} is not there; {advice}")
     target.parent.mkdir(parents=True, exist_ok=True)
-    addresses = [addresses] if isinstance(addresses, str) else list(addresses)
+    if isinstance(addresses, str):
+        addresses = [addresses]
     reasons: list[str] = []
     for address in addresses:
         try:
-            return _download_from(address, target, checksum, pause, headers or {})
-        except UserError as error:
+            return _download_from(address, target, checksum, pause, headers)
+        except ChecksumError as error:
             if len(addresses) == 1:
-                if isinstance(error, ChecksumError):
-                    raise
-                raise UserError(f"{error}; {advice}") from error
+                raise
             reasons.append(str(error))
-            if len(reasons) < len(addresses):
-                print_plain(f"{error}; trying the next address", flush=True)
+        except UserError as error:
+            reasons.append(str(error))
+        if len(reasons) < len(addresses):
+            print_plain(f"{reasons[-1]}; trying the next address", flush=True)
+    raise UserError(_describe_failures(target.name, checksum, reasons, advice))
+
+
+def _describe_failures(
+    name: str, checksum: Checksum | None, reasons: Sequence[str], advice: str
+) -> str:
+    """Returns the message of a file that no address has; a single address needs one line."""
+    if len(reasons) == 1:
+        return f"{reasons[0]}; {advice}"
     published = "" if checksum is None else f" ({checksum.describe()})"
     lines = "".join(f"\n  {reason}" for reason in reasons)
-    raise UserError(f"no address has {target.name}{published}:{lines}\n{advice}")
+    return f"no address has {name}{published}:{lines}\n{advice}"
 
 
 def _download_from(
@@ -233,7 +245,7 @@ class _Transfer:
     file: IO[bytes]
     show: Callable[[int, int | None], None]
     size: int | None
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str]
 
     def receive(self) -> bool:
         """Receives the missing bytes; returns True if the file is complete.

@@ -133,7 +133,9 @@ def _fetch(model: str, name: str) -> Path:
             _receive(model, name, metadata, cache / folder / "blobs" / metadata.etag)
     # What is left for huggingface_hub: a small file, or the name of the large one in its cache.
     seconds = _answer_seconds()
-    link = partial(hf_hub_download, repository, name, revision=revision)
+    link = partial(
+        hf_hub_download, repository, name, revision=revision, endpoint=constants.ENDPOINT
+    )
     return Path(
         _answer(model, partial(link, cache_dir=constants.HF_HUB_CACHE, etag_timeout=seconds))
     )
@@ -154,10 +156,10 @@ def _receive(model: str, name: str, metadata: Any, target: Path) -> None:
 
 
 def _address(model: str, name: str) -> str:
-    from huggingface_hub import hf_hub_url
+    from huggingface_hub import constants, hf_hub_url
 
     repository, revision = _split(model)
-    return hf_hub_url(repository, name, revision=revision)
+    return hf_hub_url(repository, name, revision=revision, endpoint=constants.ENDPOINT)
 
 
 def _ask_for_metadata(model: str, name: str) -> Any:

@@ -51,23 +51,15 @@ def load_network(model: str, input_size: int, weights: str | None) -> Any:
             loaded or belong to another network.
     """
     weights = weights or "none"
-    file, is_of_hub = None, False
-    if weights == "imagenet":
-        file, is_of_hub = find_timm_weights(model)
-    elif weights != "none":
-        file = find_weights(weights)
+    file, is_of_hub = _find_file(model, weights)
     state = None
     if file is not None and not is_of_hub and file.suffix != NPZ:
         state = read_state_dict(file)
     try:
         with show_task(f"loading {model}"):
-            if file is None:
-                return _create(model, input_size)
-            if is_of_hub:
-                return _load_file(model, input_size, file)
-            if state is None:
-                return load_npz(partial(_create, model, input_size), file)
-            return _load_state(model, input_size, state)
+            if state is not None:
+                return _load_state(model, input_size, state)
+            return _load_file(model, input_size, file, is_of_hub)
     except Exception as error:  # of timm, torch, or the disk
         source = file or find_record(model).get("hf_hub_id") or model
         reason = shorten(str(error), 300, placeholder=" …")
@@ -77,6 +69,15 @@ def load_network(model: str, input_size: int, weights: str | None) -> Any:
         raise UserError(
             f"backbone.weights={weights}: {model} cannot be made from {source} ({reason}); {hint}"
         ) from error
+
+
+def _find_file(model: str, weights: str) -> tuple[Path | None, bool]:
+    """Returns the file of the weights, None for random ones, and whether it is the hub's."""
+    if weights == "none":
+        return None, False
+    if weights == "imagenet":
+        return find_timm_weights(model)
+    return find_weights(weights), False
 
 
 def _create(model: str, input_size: int, **options: Any) -> Any:
@@ -93,8 +94,19 @@ def _create(model: str, input_size: int, **options: Any) -> Any:
     return network
 
 
-def _load_file(model: str, input_size: int, file: Path) -> Any:
-    """Returns a network with the weights of a file of the hub, as timm loads them from there."""
+def _load_file(model: str, input_size: int, file: Path | None, is_of_hub: bool) -> Any:
+    """Returns a network whose weights timm reads: from a file of the hub, or an `.npz` file.
+
+    Args:
+        model: see `load_network`.
+        input_size: side of the images in pixels.
+        file: of the weights; None: random ones.
+        is_of_hub: whether the file is loaded as timm loads it from the hub.
+    """
+    if file is None:
+        return _create(model, input_size)
+    if not is_of_hub:
+        return load_npz(partial(_create, model, input_size), file)
     overlay = {"source": "", "file": str(file), "custom_load": file.suffix == NPZ}
     return _create(model, input_size, pretrained=True, pretrained_cfg_overlay=overlay)
 
