@@ -43,6 +43,12 @@ LIBRARIES = {
         ),
         r"\btorch(\.\w+)*\._[a-z]\w*\b|from torch[\w.]* import .*\b_\w+",
     ),
+    "timm": Library(
+        "timm",
+        "dml/core/timm_records.py",
+        ("timm.models._hub.load_model_config_from_path",),
+        r"\btimm(\.\w+)*\._[a-z]\w*\b",
+    ),
     "optuna": Library("optuna", None, (), r"\boptuna\w*\._\w+|\._(trial|study)_id\b"),
     "pytorch_metric_learning": Library(
         "pytorch-metric-learning", None, (), r"\._sub_loss_names\b|pytorch_metric_learning[\w.]*\._"

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dml.cli.error_lines import print_error
-from dml.cli.parser import Parser, parse_path, set_completer
+from dml.cli.parser import Parser, complete_override, parse_path, set_completer
+from dml.cli.prepare_for import prepare_for
 from dml.cli.shared_options import check_folder
 from dml.core.errors import ConfigError, UserError, nearest
 from dml.core.installation import shell_command
@@ -28,12 +29,18 @@ fetched the weights of the dataset's default network. A second call does nothing
 interruption the same command continues. Where DML_MIRROR=<folder or address> holds a file by its
 name, it is taken from there. emoji and shapes are rendered in a clone of the project, by python
 studies/prepare_drawings.py.
+
+  {command} for experiment=mft_table1     everything that these runs need (words of train);
+                                              --check or --list instead of downloading
+  {command} weights --compare FILE FILE   the largest difference of two files of weights
 """
 PUBLISHED = ("cub", "cars", "sop", "inshop")
 RENDERED = ("emoji", "shapes")
 DATASETS = PUBLISHED + RENDERED + ("glyphs", "digits", "folder")
 ALL, WEIGHTS = "all", "weights"  # all published datasets; networks alone
-CHOICES = (*DATASETS, ALL, WEIGHTS)
+FOR = "for"  # what the runs of a command need
+CHOICES = (*DATASETS, ALL, WEIGHTS, FOR)
+DATA = Path("data")
 NETWORK = "bn_inception"  # the default of every published dataset
 
 
@@ -42,12 +49,15 @@ def parser() -> Parser:
     parser = Parser(DESCRIPTION.format(command=shell_command("prepare")), "prepare")
     add, several = parser.add_argument, partial(parser.add_argument, action="append", default=[])
     set_completer(add("dataset", help=" | ".join(CHOICES)), lambda **context: CHOICES)
-    add("--root", type=parse_path, default=Path("data"), help="folder of datasets (default: data)")
+    words = add("words", nargs="*", metavar="option=value", help="with for: options of dml train")
+    set_completer(words, complete_override)
+    add("--root", type=parse_path, default=DATA, help="folder of datasets (default: data)")
     several(
         "--archive", type=parse_path, help="a local file, or the folder of several; may be repeated"
     )
     several("--url", metavar="FILE=ADDRESS", help="download a file from elsewhere; may be repeated")
     several("--backbone", metavar="NAME", help="fetch the weights of this network; may be repeated")
+    add("--compare", nargs=2, metavar="FILE", help="with weights: compare two files of weights")
     add("--no-weights", action="store_true", help="fetch no weights with the dataset")
     add("--list", action="store_true", help="print files and addresses; download nothing")
     add("--check", action="store_true", help="decode every image that is present")
@@ -59,7 +69,11 @@ def main(words: Sequence[str]) -> int:
     options = parser().parse(words)
     name = options.dataset
     _check_options(options)
-    if options.list:
+    if name == FOR:
+        prepare_for(options.words, options.list, options.check)
+    elif options.compare:
+        _compare(*options.compare)
+    elif options.list:
         _list_files(name)
     elif name == WEIGHTS:
         _fetch_weights(options.backbone or [NETWORK])
@@ -83,19 +97,47 @@ def main(words: Sequence[str]) -> int:
 def _check_options(options: Namespace) -> None:
     """Raises ConfigError for an unknown dataset, or for options that it does not have."""
     name = options.dataset
-    if name not in CHOICES:
-        hint = nearest(name, CHOICES) or f"; one of {', '.join(CHOICES)}"
-        raise ConfigError([f"'{name}' is not a dataset{hint}"])
-    if (options.archive or options.url) and (options.check or name not in PUBLISHED):
+    _check_words(options)
+    is_prepared = name in PUBLISHED and not options.check
+    if (options.archive or options.url) and not is_prepared:
         raise ConfigError([f"--archive and --url are for preparing {', '.join(PUBLISHED)}"])
-    has_weights = name in (*PUBLISHED, ALL, WEIGHTS)
-    if (options.backbone or options.no_weights) and (options.check or not has_weights):
+    has_weights = name in (*PUBLISHED, ALL, WEIGHTS) and not options.check
+    if (options.backbone or options.no_weights) and not has_weights:
         names = ", ".join((*PUBLISHED, ALL))
         raise ConfigError([f"--backbone and --no-weights are for {names} and {WEIGHTS}"])
-    if options.list and name not in (*PUBLISHED, ALL):
-        raise ConfigError([f"--list: is for {', '.join(PUBLISHED)} and all"])
+    _check_modes(options)
+
+
+def _check_words(options: Namespace) -> None:
+    """Raises ConfigError for an unknown dataset, options of `for` elsewhere, or others there."""
+    if options.dataset not in CHOICES:
+        hint = nearest(options.dataset, CHOICES) or f"; one of {', '.join(CHOICES)}"
+        raise ConfigError([f"'{options.dataset}' is not a dataset{hint}"])
+    if options.list and options.check:
+        raise ConfigError(["--list: is not combined with --check"])
+    if options.dataset == FOR:
+        if options.root != DATA:
+            raise ConfigError(["--root: prepare for takes data.root=<folder>"])
+    elif options.words:
+        raise ConfigError([f"{' '.join(options.words)}: options of train are for prepare for"])
+
+
+def _check_modes(options: Namespace) -> None:
+    """Raises ConfigError for `--list`, `--check` or `--compare` where it has no meaning."""
+    name = options.dataset
+    if options.compare and (name != WEIGHTS or options.list or options.backbone):
+        raise ConfigError(["--compare: is for prepare weights --compare FILE FILE alone"])
+    if options.list and name not in (*PUBLISHED, ALL, FOR):
+        raise ConfigError([f"--list: is for {', '.join(PUBLISHED)}, all and for"])
     if options.check and name in (ALL, WEIGHTS):
         raise ConfigError([f"--check: is for one dataset, not for {name}"])
+
+
+def _compare(first: str, second: str) -> None:
+    from dml.models.weight_comparison import compare_files  # imported late: it loads torch
+
+    for line in compare_files(first, second).describe():
+        print_plain(line)
 
 
 def _list_files(name: str) -> None:

@@ -60,12 +60,20 @@ def compose_cells(
     """
     whole = f"experiment={experiment}"
     if overrides:
-        return _compose_cells(whole, *overrides)
-    return _cached(whole, partial(_compose_cells, whole), Options)
+        return compose_jobs(whole, *overrides)
+    return _cached(whole, partial(compose_jobs, whole), Options)
 
 
-def _compose_cells(*words: str) -> list[tuple[list[str], Options]]:
-    """Returns overrides and options of the cells that a command runs."""
+def compose_jobs(*words: str) -> list[tuple[list[str], Options]]:
+    """Returns overrides and options of the runs of a command, in order.
+
+    Args:
+        words: of `train`, with the values of several runs or an experiment.
+
+    Raises:
+        ConfigError: options are wrong.
+        HydraException: the overrides do not compose.
+    """
     from dml.config.grids import expand_grids
 
     _, typed = split_trust(words)

@@ -15,11 +15,14 @@ import ssl
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.client import HTTPException
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO
 
 from dml.core.errors import UserError
@@ -34,6 +37,8 @@ WEB_PAGE = re.compile(rb"\s*(<!doctype html|<html)", re.IGNORECASE)
 TITLE = re.compile(rb"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
 MOST_BYTES = 32 << 30  # of a file whose size is not published; the largest known one has 3 GB
 ADVICE = "run the same command again, or give another URL (--url) or a local file (--archive)"
+_may_request = ContextVar("may_request", default=True)
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 # Errors of the connection, as opposed to the disk.
 BROKEN = (HTTPException, ConnectionError, ssl.SSLError)  # of a transfer that had begun
 NETWORK_ERRORS = (urllib.error.URLError, HTTPException, ConnectionError, TimeoutError, ssl.SSLError)
@@ -82,6 +87,21 @@ class ChecksumError(UserError):
     """A file is damaged, or differs from the published file."""
 
 
+@contextmanager
+def without_requests() -> Iterator[None]:
+    """While the context is open, a file that would have to be downloaded is a UserError."""
+    token = _may_request.set(False)
+    try:
+        yield
+    finally:
+        _may_request.reset(token)
+
+
+def requests_allowed() -> bool:
+    """Returns whether files may be downloaded (see `without_requests`)."""
+    return _may_request.get()
+
+
 def with_mirror(name: str, addresses: Sequence[str]) -> list[str]:
     """Returns the addresses of a file, after that of `DML_MIRROR` if this is set.
 
@@ -104,6 +124,7 @@ def download(
     *,
     pause: float = 2.0,
     advice: str = ADVICE,
+    headers: Mapping[str, str] = NO_HEADERS,
 ) -> Path:
     """Downloads `target`, unless that file exists, from the first address that has it.
 
@@ -117,6 +138,7 @@ def download(
         checksum: the published checksum of the file.
         pause: seconds before a broken transfer is continued.
         advice: what to do if no address has the file, for the message.
+        headers: sent to an address, and not to where it redirects.
 
     Returns:
         `target`.
@@ -130,26 +152,44 @@ def download(
         if checksum is not None:
             checksum.check(target)
         return target
+    if not requests_allowed():
+        raise UserError(f"{target} is not there; {advice}")
     target.parent.mkdir(parents=True, exist_ok=True)
-    addresses = [addresses] if isinstance(addresses, str) else list(addresses)
+    if isinstance(addresses, str):
+        addresses = [addresses]
     reasons: list[str] = []
     for address in addresses:
         try:
-            return _download_from(address, target, checksum, pause)
-        except UserError as error:
+            return _download_from(address, target, checksum, pause, headers)
+        except ChecksumError as error:
             if len(addresses) == 1:
-                if isinstance(error, ChecksumError):
-                    raise
-                raise UserError(f"{error}; {advice}") from error
+                raise
             reasons.append(str(error))
-            if len(reasons) < len(addresses):
-                print_plain(f"{error}; trying the next address", flush=True)
+        except UserError as error:
+            reasons.append(str(error))
+        if len(reasons) < len(addresses):
+            print_plain(f"{reasons[-1]}; trying the next address", flush=True)
+    raise UserError(_describe_failures(target.name, checksum, reasons, advice))
+
+
+def _describe_failures(
+    name: str, checksum: Checksum | None, reasons: Sequence[str], advice: str
+) -> str:
+    """Returns the message of a file that no address has; a single address needs one line."""
+    if len(reasons) == 1:
+        return f"{reasons[0]}; {advice}"
     published = "" if checksum is None else f" ({checksum.describe()})"
     lines = "".join(f"\n  {reason}" for reason in reasons)
-    raise UserError(f"no address has {target.name}{published}:{lines}\n{advice}")
+    return f"no address has {name}{published}:{lines}\n{advice}"
 
 
-def _download_from(address: str, target: Path, checksum: Checksum | None, pause: float) -> Path:
+def _download_from(
+    address: str,
+    target: Path,
+    checksum: Checksum | None,
+    pause: float,
+    headers: Mapping[str, str],
+) -> Path:
     """Downloads a file from one address.
 
     Raises:
@@ -168,7 +208,7 @@ def _download_from(address: str, target: Path, checksum: Checksum | None, pause:
 
         size = None if checksum is None else checksum.size
         try:
-            _receive_all(_Transfer(address, file, show, size), pause)
+            _receive_all(_Transfer(address, file, show, size, headers), pause)
         except UserError:
             if not file.tell():  # nothing to continue
                 partial.unlink()
@@ -179,7 +219,7 @@ def _download_from(address: str, target: Path, checksum: Checksum | None, pause:
     except ChecksumError:
         partial.unlink()  # resuming cannot repair it
         if resumes:  # what was there before may be of another file
-            return _download_from(address, target, checksum, pause)
+            return _download_from(address, target, checksum, pause, headers)
         raise
     return partial.replace(target)
 
@@ -198,12 +238,14 @@ class _Transfer:
         file: opened for writing, at whose end the transfer continues.
         show: called with the bytes received, and their total if it is known.
         size: published size in bytes; None: not published.
+        headers: sent to the address, and not to where it redirects.
     """
 
     address: str
     file: IO[bytes]
     show: Callable[[int, int | None], None]
     size: int | None
+    headers: Mapping[str, str]
 
     def receive(self) -> bool:
         """Receives the missing bytes; returns True if the file is complete.
@@ -216,6 +258,8 @@ class _Transfer:
         if start:
             headers["Range"] = f"bytes={start}-"
         request = urllib.request.Request(self.address, headers=headers)
+        for name, value in self.headers.items():
+            request.add_unredirected_header(name, value)
         with urllib.request.urlopen(request, timeout=SILENT_SECONDS) as response:
             if response.status != HTTPStatus.PARTIAL_CONTENT:  # the whole file is sent
                 start = self.file.truncate(0)

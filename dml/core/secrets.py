@@ -27,9 +27,10 @@ _QUOTED = rf"""({_SHELL}.*?{_SHELL}|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')"""
 _QUOTED_WORD = re.compile(
     rf"""(["'])([+~]*{_DOTTED}=)((?:{_SHELL}|(?!\1)[^\n])*)\1""", re.IGNORECASE
 )
+_PLACEHOLDER = r"<(?:token|key|password|secret|value)>(?=[\s,;.:)'\"]|$)"  # of our own advice
 # Without quotes a value may have blanks: it ends where another option or a bracket does.
 _OPTION = re.compile(
-    rf"""(\b{_DOTTED}=)(?:{_QUOTED}|[^\s"';}}][^\n"';}}]*?(?=\s+[+~]*[\w./@]+=|["';}}\n]|$))""",
+    rf"""(\b{_DOTTED}=)(?!{_PLACEHOLDER})(?:{_QUOTED}|[^\s"';}}][^\n"';}}]*?(?=\s+[+~]*[\w./@]+=|["';}}\n]|$))""",
     re.IGNORECASE,
 )
 _ENTRY = re.compile(

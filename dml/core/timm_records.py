@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from dml.core.errors import ConfigError, first_line, nearest
+from dml.core.hub import find_hub_file
 
 HUB = "hf-hub:"  # prefix of networks on the Hugging Face hub
 
@@ -24,11 +26,14 @@ def find_record(model: str) -> dict[str, Any]:
     import timm  # imported late: it loads torch, which most commands do not need
 
     if model.startswith(HUB):
+        from timm.models._hub import load_model_config_from_path
+
         try:
-            config, _, _ = timm.models.load_model_config_from_hf(model.removeprefix(HUB))
+            config, _, _ = load_model_config_from_path(find_folder(model))
         except Exception as error:  # of timm, huggingface_hub or its transport
             reason = first_line(error)
             raise ConfigError([f"backbone.model={model} cannot be read: {reason}"]) from error
+        config |= {"file": None, "source": None, "hf_hub_id": model.removeprefix(HUB)}
         return timm.models.PretrainedCfg(**config).to_dict()
     try:
         record = timm.get_pretrained_cfg(model)
@@ -41,3 +46,15 @@ def find_record(model: str) -> dict[str, Any]:
             [f"backbone.model={model} is not a network of timm{hint or nearest(model, known)}"]
         )
     return record.to_dict()
+
+
+def find_folder(model: str) -> Path:
+    """Returns the folder of a network of the hub in the hub's cache; its weights may lack.
+
+    Args:
+        model: "hf-hub:user/name".
+
+    Raises:
+        HubError: the hub does not have the network, or does not answer.
+    """
+    return find_hub_file(model.removeprefix(HUB), ["config.json"]).parent

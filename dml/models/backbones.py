@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from dml.core.errors import ConfigError, first_line
 from dml.core.timm_records import find_record
 from dml.models.timm_networks import load_network
+from dml.models.timm_weights import describe_timm_weights, find_timm_weights
+from dml.models.weights import WeightFile, describe_option, find_option
 
 KINDS: dict[int, Literal["maps", "tokens", "vectors"]] = {2: "vectors", 3: "tokens", 4: "maps"}
 
@@ -63,6 +65,28 @@ class Backbone(nn.Module):
     input: InputSpec
     prefix_tokens: int = 0
     native_channels: int | None = None
+
+    @classmethod
+    def fetch_weights(cls, **options: Any) -> None:
+        """Downloads the files that the constructor needs, so that it makes no request.
+
+        A run calls it before it reads images: what fails here has cost no hour.
+
+        Args:
+            options: arguments of the constructor.
+
+        Raises:
+            UserError: a file does not exist, or no address has it.
+        """
+
+    @classmethod
+    def describe_weights(cls, **options: Any) -> WeightFile | None:
+        """Returns the file that `fetch_weights` downloads, without a request; None: no file.
+
+        Args:
+            options: arguments of the constructor.
+        """
+        return None
 
     def pool_natively(self, features: Tensor) -> Tensor:
         """Pools features B×c×h×w or B×tokens×c to B×c, as before the network's classifier."""
@@ -205,6 +229,23 @@ class TimmBackbone(Backbone):
         )
         self.native_channels = getattr(self.network, "head_hidden_size", None)
         complete(self)
+
+    @classmethod
+    def fetch_weights(cls, **options: Any) -> None:
+        """Downloads the weights, unless they are there; see `Backbone.fetch_weights`."""
+        weights = options.get("weights", "imagenet")
+        if weights == "imagenet":
+            find_timm_weights(options["model"])
+        else:
+            find_option(weights)
+
+    @classmethod
+    def describe_weights(cls, **options: Any) -> WeightFile | None:
+        """Returns the file of `fetch_weights`; see `Backbone.describe_weights`."""
+        weights = options.get("weights", "imagenet")
+        if weights == "imagenet":
+            return describe_timm_weights(options["model"])
+        return describe_option(weights)
 
     def forward(self, images: Tensor) -> Tensor:
         """Returns maps B×c×h×w or tokens B×t×c, class token first, of images B×3×H×W."""

@@ -6,7 +6,7 @@ results of deep metric learning. Shapes: B images, c channels, h×w maps.
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +15,13 @@ from torch import Tensor, nn
 from dml.core.download import Checksum
 from dml.core.errors import ConfigError
 from dml.models.backbones import Backbone, InputSpec
-from dml.models.weights import PublishedWeights, load_weights
+from dml.models.weights import (
+    PublishedWeights,
+    WeightFile,
+    describe_option,
+    find_option,
+    load_weights,
+)
 
 CAFFE_WEIGHTS = PublishedWeights(
     "https://data.lip6.fr/cadene/pretrainedmodels/bn_inception-52deb4733.pth",
@@ -121,6 +127,16 @@ class BNInception(Backbone):
                 outputs.append(width)
             channels = sum(outputs)
         load_weights(self, weights, CAFFE_WEIGHTS)
+
+    @classmethod
+    def fetch_weights(cls, **options: Any) -> None:
+        """Downloads the weights, unless they are there; see `Backbone.fetch_weights`."""
+        find_option(options.get("weights", "imagenet"), CAFFE_WEIGHTS)
+
+    @classmethod
+    def describe_weights(cls, **options: Any) -> WeightFile | None:
+        """Returns the file of `fetch_weights`; see `Backbone.describe_weights`."""
+        return describe_option(options.get("weights", "imagenet"), CAFFE_WEIGHTS)
 
     def forward(self, images: Tensor) -> Tensor:
         """Returns maps B×1024×h×w of images B×3×H×W."""

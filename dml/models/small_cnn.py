@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from torch import Tensor, nn
 
 from dml.core.errors import UserError
 from dml.models.backbones import Backbone, InputSpec
-from dml.models.weights import load_weights
+from dml.models.weights import WeightFile, describe_option, find_option, load_weights
 
 # Trained on 92 characters that data=glyphs does not contain: `python train.py data=glyphs
 # data.reader.first_class=200 data.reader.classes=92 data.reader.per_class=59 loss=norm_softmax
@@ -50,6 +50,19 @@ class SmallCNN(Backbone):
             *_layer(2 * width, 4 * width, stride=2),
         )
         load_weights(self, str(GLYPHS) if weights == "glyphs" else weights)
+
+    @classmethod
+    def fetch_weights(cls, **options: Any) -> None:
+        """Downloads the weights, unless they are there; see `Backbone.fetch_weights`."""
+        weights = options.get("weights")
+        if weights != "glyphs":
+            find_option(weights)
+
+    @classmethod
+    def describe_weights(cls, **options: Any) -> WeightFile | None:
+        """Returns the file of `fetch_weights`; see `Backbone.describe_weights`."""
+        weights = options.get("weights")
+        return None if weights == "glyphs" else describe_option(weights)
 
     def forward(self, images: Tensor) -> Tensor:
         """Returns maps B×4w×⌈H/4⌉×⌈W/4⌉ of images B×3×H×W, above 16 pixels B×4w×⌈H/8⌉×⌈W/8⌉."""

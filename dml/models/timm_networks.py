@@ -18,6 +18,8 @@ average the patches for fine-tuning, and use the class token of the frozen netwo
 
 from __future__ import annotations
 
+from functools import partial
+from pathlib import Path
 from textwrap import shorten
 from typing import Any
 from unittest import mock
@@ -27,42 +29,39 @@ from torch import Tensor, nn
 
 from dml.core.errors import UserError
 from dml.core.progress import show_task
-from dml.core.timm_records import find_record
+from dml.core.timm_records import HUB, find_folder, find_record
+from dml.models.npz_weights import NPZ, load_npz
+from dml.models.timm_weights import find_timm_weights
 from dml.models.weights import find_weights, read_state_dict
 
 HINTS = {
     "none": "leave backbone.input_size out for the size of timm's record",
-    "imagenet": "a gated model needs its terms accepted on its page and HF_TOKEN=<token>; without "
-    "a network, download it elsewhere and give backbone.weights=<file>, or start from random "
-    "weights with backbone.weights=none",
+    "imagenet": "delete the file if it is damaged",
 }
 
 
 def load_network(model: str, input_size: int, weights: str | None) -> Any:
     """Returns a network without classifier, with the weights of the option `backbone.weights`.
 
-    timm converts the names of published files, drops the classifier, resizes position embeddings,
-    and downloads its weights, from the Hugging Face hub, its cache, or a URL. A file is read here,
-    without unpickling code.
+    timm converts the names of published files, drops the classifier, and resizes position
+    embeddings. A file is read here, without unpickling code; an `.npz` file by timm.
 
     Raises:
-        UserError: the input size does not fit the network, or the weights cannot be loaded or
-            belong to another network.
+        UserError: the input size does not fit the network, or the weights cannot be had, cannot be
+            loaded or belong to another network.
     """
-    from huggingface_hub.utils import disable_progress_bars
-
     weights = weights or "none"
-    file = None if weights in HINTS else find_weights(weights)
-    state = None if file is None else read_state_dict(file)
+    file, is_of_hub = _find_file(model, weights)
+    state = None
+    if file is not None and not is_of_hub and file.suffix != NPZ:
+        state = read_state_dict(file)
     try:
         with show_task(f"loading {model}"):
             if state is not None:
                 return _load_state(model, input_size, state)
-            disable_progress_bars()  # the line of the task shows it
-            return _create(model, input_size, pretrained=weights == "imagenet")
-    except Exception as error:  # of timm, huggingface_hub, its transport, torch, or the disk
-        record = find_record(model)
-        source = file or record["hf_hub_id"] or record["url"] or model
+            return _load_file(model, input_size, file, is_of_hub)
+    except Exception as error:  # of timm, torch, or the disk
+        source = file or find_record(model).get("hf_hub_id") or model
         reason = shorten(str(error), 300, placeholder=" …")
         hint = HINTS.get(weights, "are they of another network?")
         if state is not None:
@@ -72,17 +71,44 @@ def load_network(model: str, input_size: int, weights: str | None) -> Any:
         ) from error
 
 
+def _find_file(model: str, weights: str) -> tuple[Path | None, bool]:
+    """Returns the file of the weights, None for random ones, and whether it is the hub's."""
+    if weights == "none":
+        return None, False
+    if weights == "imagenet":
+        return find_timm_weights(model)
+    return find_weights(weights), False
+
+
 def _create(model: str, input_size: int, **options: Any) -> Any:
     """Returns a new network without classifier, whose pooling is that of its authors."""
     import timm
 
     if find_record(model)["fixed_input_size"]:
         options["img_size"] = input_size
-    network: Any = timm.create_model(model, num_classes=0, **options)
+    name = f"local-dir:{find_folder(model)}" if model.startswith(HUB) else model
+    network: Any = timm.create_model(name, num_classes=0, **options)
     has_class_token = getattr(network, "num_prefix_tokens", 0) > 0
     if "dinov3" in model and has_class_token:  # a ConvNeXt of DINOv3 has none
         network.global_pool = "token"
     return network
+
+
+def _load_file(model: str, input_size: int, file: Path | None, is_of_hub: bool) -> Any:
+    """Returns a network whose weights timm reads: from a file of the hub, or an `.npz` file.
+
+    Args:
+        model: see `load_network`.
+        input_size: side of the images in pixels.
+        file: of the weights; None: random ones.
+        is_of_hub: whether the file is loaded as timm loads it from the hub.
+    """
+    if file is None:
+        return _create(model, input_size)
+    if not is_of_hub:
+        return load_npz(partial(_create, model, input_size), file)
+    overlay = {"source": "", "file": str(file), "custom_load": file.suffix == NPZ}
+    return _create(model, input_size, pretrained=True, pretrained_cfg_overlay=overlay)
 
 
 def _load_state(model: str, input_size: int, state: dict[str, Tensor]) -> Any:
@@ -106,7 +132,7 @@ def _load_state(model: str, input_size: int, state: dict[str, Tensor]) -> Any:
         kept = {n: v for n, v in state.items() if n in known or not n.startswith(tops)}
         return load(network, kept)
 
-    overlay = {"state_dict": state, "custom_load": False}
+    overlay = {"source": "", "state_dict": state, "custom_load": False}
     with mock.patch.object(nn.Module, "load_state_dict", load_strictly):
         network = _create(model, input_size, pretrained=True, pretrained_cfg_overlay=overlay)
     network.pretrained_cfg["state_dict"] = None  # otherwise copied with the network

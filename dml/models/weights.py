@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +39,58 @@ class PublishedWeights:
     classifiers: Sequence[str] = ()
 
 
+@dataclass(frozen=True)
+class WeightFile:
+    """A file of weights that a network needs, for lists of what is downloaded.
+
+    Attributes:
+        name: of the file.
+        path: of the local file; None: it has to be downloaded.
+        sources: where it can be had, a line each.
+        measure: returns its bytes, for which it may ask a server; None: nobody knows.
+    """
+
+    name: str
+    path: Path | None
+    sources: Sequence[str]
+    measure: Callable[[], int | None]
+
+    @property
+    def local_size(self) -> int | None:
+        """Bytes of the local file; None: it has to be downloaded."""
+        return None if self.path is None else self.path.stat().st_size
+
+
+def describe_option(
+    weights: str | None, imagenet: PublishedWeights | None = None
+) -> WeightFile | None:
+    """Returns the file of the option `backbone.weights`; None: no file.
+
+    Args:
+        weights: "imagenet", "none" (or None), a file or an http(s) URL.
+        imagenet: the ImageNet weights; None if there are none.
+    """
+    address, checksum = weights, None
+    if weights == "imagenet" and imagenet is not None:
+        address, checksum = imagenet.address, imagenet.checksum
+    if address is None or address in ("none", "imagenet"):
+        return None
+    return describe_address(address, checksum)
+
+
+def describe_address(address: str, checksum: Checksum | None = None) -> WeightFile:
+    """Returns the file at an http(s) URL, or a local file."""
+    path = downloaded_path(address) if is_url(address) else Path(address).expanduser()
+    size = None if checksum is None else checksum.size
+    sources = [address]
+    if is_url(address):
+        known = "no checksum is published"
+        if checksum is not None:
+            known = checksum.describe()
+        sources = with_mirror(published_name(address), [f"{address}  {known}"])
+    return WeightFile(path.name, path if path.is_file() else None, sources, lambda: size)
+
+
 def load_weights(
     network: nn.Module, weights: str | None, imagenet: PublishedWeights | None = None
 ) -> None:
@@ -53,14 +105,9 @@ def load_weights(
         UserError: the file does not exist, cannot be downloaded or read, has the wrong hash, or
             belongs to another network.
     """
-    if weights is None or weights == "none":
+    path = find_option(weights, imagenet)
+    if path is None:
         return
-    if weights == "imagenet" and imagenet is None:
-        raise UserError("backbone.weights=imagenet: this network has none; use weights=none")
-    if weights == "imagenet" and imagenet is not None:
-        path = find_weights(imagenet.address, imagenet.checksum)
-    else:
-        path = find_weights(weights)
     expected = network.state_dict()
     classifiers = () if imagenet is None else imagenet.classifiers
     left_out = tuple(f"{classifier}." for classifier in classifiers)
@@ -82,6 +129,25 @@ def load_weights(
         ) from error
 
 
+def find_option(weights: str | None, imagenet: PublishedWeights | None = None) -> Path | None:
+    """Returns the file of the option `backbone.weights`, downloaded if necessary; None: no file.
+
+    Args:
+        weights: "imagenet", "none" (or None), a file or an http(s) URL.
+        imagenet: the ImageNet weights; None if there are none.
+
+    Raises:
+        UserError: the file does not exist, cannot be downloaded, or has the wrong hash.
+    """
+    if weights is None or weights == "none":
+        return None
+    if weights != "imagenet":
+        return find_weights(weights)
+    if imagenet is None:
+        raise UserError("backbone.weights=imagenet: this network has none; use weights=none")
+    return find_weights(imagenet.address, imagenet.checksum)
+
+
 def find_weights(weights: str, checksum: Checksum | None = None) -> Path:
     """Returns a local file; downloads a URL to torch.hub's folder if necessary.
 
@@ -95,7 +161,7 @@ def find_weights(weights: str, checksum: Checksum | None = None) -> Path:
     Raises:
         UserError: there is no such file, it cannot be downloaded, or it is another one.
     """
-    if urlsplit(weights).scheme not in ("http", "https"):
+    if not is_url(weights):
         path = Path(weights).expanduser()
         if path.is_file():
             return path
@@ -103,20 +169,52 @@ def find_weights(weights: str, checksum: Checksum | None = None) -> Path:
             f"backbone.weights={weights} is not a file; "
             f"give imagenet, none, a file or an http(s) URL{nearest(weights, ['imagenet', 'none'])}"
         )
-    published = Path(urlsplit(weights).path).name
-    name, digits = published, DIGITS.search(published)
-    if digits is None:  # many servers have a file of the same name, such as model.pth
-        name = f"{hashlib.sha256(weights.encode()).hexdigest()[:12]}_{name}"
-    elif checksum is None:
+    return download_weights(weights, with_mirror(published_name(weights), [weights]), checksum)
+
+
+def is_url(weights: str) -> bool:
+    """Returns whether weights are an http(s) URL, not a file."""
+    return urlsplit(weights).scheme in ("http", "https")
+
+
+def published_name(address: str) -> str:
+    """Returns the name of the file at an address, which is also its name in a mirror."""
+    return Path(urlsplit(address).path).name
+
+
+def downloaded_path(address: str) -> Path:
+    """Returns where the file of an address is kept: in torch.hub's folder (`TORCH_HOME`)."""
+    name = published_name(address)
+    if DIGITS.search(name) is None:  # many servers have a file of the same name, such as model.pth
+        name = f"{hashlib.sha256(address.encode()).hexdigest()[:12]}_{name}"
+    return Path(torch.hub.get_dir()) / "checkpoints" / name
+
+
+def download_weights(
+    address: str, sources: Sequence[str], checksum: Checksum | None = None
+) -> Path:
+    """Returns the file of an address, downloaded from the first source that has it.
+
+    Args:
+        address: by which the file is known.
+        sources: addresses that are tried, in order.
+        checksum: of the file, if more is known than its name says.
+
+    Raises:
+        UserError: no source has the file, or it is another one.
+    """
+    path = downloaded_path(address)
+    digits = DIGITS.search(path.name)
+    if checksum is None and digits is not None:
         checksum = Checksum("sha256", digits[1])
-    path = Path(torch.hub.get_dir()) / "checkpoints" / name
+    known = "" if checksum is None else f" ({checksum.describe()})"
     advice = (
-        f"download it elsewhere and place it here as {path}, or start from random weights with "
-        f"backbone.weights=none"
+        f"download it elsewhere{known} and place it here as {path}, or start from random weights "
+        f"with backbone.weights=none"
     )
     try:
-        with wait_for_lock(path.with_name(f".{name}.lock"), f"downloading {name}"):
-            return download(with_mirror(published, [weights]), path, checksum, advice=advice)
+        with wait_for_lock(path.with_name(f".{path.name}.lock"), f"downloading {path.name}"):
+            return download(sources, path, checksum, advice=advice)
     except ChecksumError as error:
         raise UserError(f"backbone.weights: {error}; {advice}") from error
     except (OSError, UserError) as error:  # of the disk or the network
@@ -168,4 +266,6 @@ def _describe_unreadable(path: Path) -> str:
                 f"you trust it, write its tensors alone: torch.save(torch.load('{path}', "
                 f"weights_only=False)['state_dict'], 'weights.pt'), or .state_dict() of a network"
             )
+    if path.suffix == ".npz":
+        return "is an .npz file, which only some networks of timm read: backbone=timm, vit_*"
     return "cannot be read: damaged, or neither a state dict of torch.save nor .safetensors"

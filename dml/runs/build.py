@@ -22,6 +22,7 @@ from dml.config.constructor import Constructor
 from dml.config.explain import compose_config
 from dml.config.schema import Config, resolve_test_resize
 from dml.config.signatures import import_target
+from dml.config.stored_network import TIMM
 from dml.core.errors import ConfigError, UserError
 from dml.data import transforms
 from dml.data.cache import open_image_source
@@ -33,9 +34,10 @@ from dml.data.reader_check import check_reader
 from dml.data.readers.features import hash_features
 from dml.methods.plain import Plain
 from dml.methods.reference_losses import disable_normalization
-from dml.models.backbones import check_training_mode, complete
+from dml.models.backbones import Backbone, check_training_mode, complete
 from dml.models.embedder import Embedder, compile_backbone
 from dml.models.identity import Identity
+from dml.models.weights import WeightFile
 from dml.tracking import Tracker
 from dml.training.data_parallel import synchronize_batch_norm
 from dml.training.device import set_precision
@@ -131,10 +133,7 @@ class Builder:
             dataset: as its reader gives it, if it was read before.
         """
         data = self.config.data
-        index = dataset
-        if index is None:
-            reader = self.constructor("data.reader")
-            index = check_reader(reader(**reader.select_missing({"root": data.root})))
+        index = self.read_dataset() if dataset is None else dataset
         index = replace(index, max_pixels=data.max_pixels)
         if index.features is not None:
             self._check_width(index.features.plain.shape[1])
@@ -146,6 +145,15 @@ class Builder:
         if data.query_gallery == "none":
             return merge_query_and_gallery(index)
         return index
+
+    def read_dataset(self) -> ImageIndex:
+        """Returns the index of the dataset as its reader gives it.
+
+        Raises:
+            UserError: the dataset is not there, or incomplete.
+        """
+        reader = self.constructor("data.reader")
+        return check_reader(reader(**reader.select_missing({"root": self.config.data.root})))
 
     def _identify_content(self, index: ImageIndex) -> ImageIndex:
         """Returns the index of a user's images or features with a hash of their content."""
@@ -175,6 +183,31 @@ class Builder:
         if index.features is not None:
             return None
         return open_image_source(index, self.config.data.cache, self.config.data.root)
+
+    def fetch_weights(self) -> bool:
+        """Downloads the weights of the backbone, unless they are there; returns True.
+
+        Raises:
+            UserError: there are no such weights, or no address has them.
+        """
+        self._backbone_class().fetch_weights(**self._backbone_options())
+        return True  # for `run_main_first`
+
+    def describe_weights(self) -> WeightFile | None:
+        """Returns the file of the backbone's weights, without a request; None: no file."""
+        return self._backbone_class().describe_weights(**self._backbone_options())
+
+    def _backbone_class(self) -> type[Backbone]:
+        """Returns the class of the network; `Backbone` itself, which needs no file, for others."""
+        constructor = self.constructor("backbone")
+        target: Any = import_target(constructor.node["_target_"], "backbone")
+        is_ours = isinstance(target, type) and issubclass(target, Backbone)
+        return target if is_ours and not constructor.problems else Backbone
+
+    def _backbone_options(self) -> dict[str, Any]:
+        options = {**self.constructor("backbone").arguments}
+        del options["_target_"]
+        return options
 
     def embedder(self) -> Embedder:
         """The network, with the weights of its backbone.
@@ -280,11 +313,17 @@ class Builder:
 
 
 def fetch_weights(backbone: str) -> None:
-    """Downloads the weights of a network of `configs/backbone`, unless they are there.
+    """Downloads and loads the weights of a network, unless they are there.
+
+    Args:
+        backbone: a file of `configs/backbone`, or `timm:<model>`.
 
     Raises:
         ConfigError: there is no such network.
         UserError: the weights cannot be had.
     """
-    cfg = compose_config("train", ["data=digits", f"backbone={backbone}"])
+    words = ["data=digits", f"backbone={backbone}"]
+    if backbone.startswith(TIMM):
+        words[1:] = ["backbone=timm", f"backbone.model={backbone.removeprefix(TIMM)}"]
+    cfg = compose_config("train", words)
     Builder(check(cfg)).constructor("backbone")()

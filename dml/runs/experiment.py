@@ -229,6 +229,7 @@ class Experiment:
         """Tries the first model before the folder is created: impossible runs leave no files."""
         context, config = self.context, self.context.config
         context.builder.check_arguments()
+        self.world.run_main_first(context.builder.fetch_weights)  # before every image is read
         jobs = context.jobs if config.overwrite else self._unfinished_jobs()
         if not jobs:
             return

@@ -71,3 +71,22 @@ def test_a_planted_secret(word):
 def test_what_is_no_secret_stays(text):
     assert mask_text(text) == text
     assert mask_word(text) == text
+
+
+@pytest.mark.parametrize(
+    "advice",
+    [
+        "accept the terms of the model, with HF_TOKEN=<token>",
+        "set HF_TOKEN=<token>; without a network, copy HF_HOME",
+        "add tracking.api_key=<key>, or search.storage.password=<password>.",
+        "add tracking.api_key=<value> in the shell",
+    ],
+)
+def test_placeholders_of_our_own_advice_stay(advice):
+    assert mask_text(advice) == advice
+
+
+@pytest.mark.parametrize("value", ["<token>abc", "<abc>", "<token", "token>", "<token><key>x"])
+def test_what_only_looks_like_a_placeholder_is_masked(value):
+    assert value not in mask_text(f"error: HF_TOKEN={value}; seed=3")
+    assert value not in mask_text(f"a.api_key={value} b=1")

@@ -1,6 +1,7 @@
 import argparse
 import hashlib
 import io
+import re
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from dml.models.bn_inception import BNInception
 from dml.models.embedder import Embedder
 from dml.models.small_cnn import SmallCNN
 from dml.models.weights import PublishedWeights, find_weights, load_weights, read_state_dict
-from tests.core.servers import Behavior, serving
+from tests.core.servers import Behavior, failures, serving
 
 
 @pytest.fixture
@@ -94,6 +95,45 @@ def test_published_weights_come_from_a_mirror_and_are_compared(
     (tmp_path / "weights.pth").write_bytes(content)
     load_weights(target, "imagenet", PublishedWeights(address, right))
     assert _same(source, target)
+
+
+@pytest.mark.parametrize("failure", [*failures(b""), "dead"])
+def test_weights_come_from_the_next_address(
+    source, target, content, tmp_path, monkeypatch, capsys, failure
+):
+    monkeypatch.setattr("dml.core.download.SILENT_SECONDS", 1)
+    behavior, reason = failures(content).get(failure, (Behavior(), "Connection refused"))
+    (tmp_path / "weights.pth").write_bytes(content)
+    published = Checksum("sha256", hashlib.sha256(content).hexdigest(), len(content))
+    sound = Behavior()
+    with serving(tmp_path, behavior) as first, serving(tmp_path, sound) as second:
+        monkeypatch.setenv("DML_MIRROR", "http://127.0.0.1:9" if failure == "dead" else first)
+        weights = PublishedWeights(f"{second}/weights.pth", published)
+        load_weights(target, "imagenet", weights)
+        assert _same(source, target)
+        (line,) = capsys.readouterr().out.splitlines()
+        assert re.search(f"{reason}.*; trying the next address$", line)
+        load_weights(target, "imagenet", weights)
+    assert len(sound.requests) == 1
+
+
+def test_where_no_address_has_weights_the_message_has_all_that_is_needed(
+    target, content, tmp_path, monkeypatch
+):
+    addresses = ["http://127.0.0.1:9/weights.pth", "http://127.0.0.1:10/weights.pth"]
+    monkeypatch.setenv("DML_MIRROR", addresses[0].removesuffix("/weights.pth"))
+    published = Checksum("sha256", hashlib.sha256(content).hexdigest(), len(content))
+    with pytest.raises(UserError) as caught:
+        load_weights(target, "imagenet", PublishedWeights(addresses[1], published))
+    message = str(caught.value)
+    for part in (*addresses, published.digits, f"{len(content):,} bytes", "weights.pth"):
+        assert part in message
+    assert message.count("Connection refused") == 2
+    folder = Path(torch.hub.get_dir()) / "checkpoints"
+    (place,) = [word for word in message.split() if word.startswith(str(folder))]
+    folder.mkdir(parents=True, exist_ok=True)
+    Path(place.rstrip(",")).write_bytes(content)
+    load_weights(target, "imagenet", PublishedWeights(addresses[1], published))
 
 
 @pytest.mark.parametrize("classifier", ["last_linear", "fc", "new_fc", None])

@@ -14,7 +14,7 @@ from dml.core.download import Checksum
 from dml.core.errors import UserError
 from dml.data.preparation.prepare import prepare
 from dml.data.preparation.sources import SOURCES, DatasetSource
-from tests.core.servers import Behavior, serving
+from tests.core.servers import Behavior, failures, serving
 from tests.data.trees import TREES
 from tests.killed_process import die_at
 
@@ -238,3 +238,50 @@ def test_where_no_address_has_a_file_the_message_has_all_that_is_needed(root, tm
     for part in (*file.addresses, file.checksum.digits, file.home, "--archive", "--url"):
         assert part in message
     assert "--archive" in message.splitlines()[-1]
+
+
+@pytest.mark.parametrize("failure", [*failures(b""), "dead"])
+@pytest.mark.parametrize("name", ["cub", "cars"])
+def test_an_address_of_the_user_that_fails_is_named_and_another_one_continues(
+    name, failure, root, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("dml.core.download.SILENT_SECONDS", 1)
+    published = publish(name, tmp_path)
+    sized = []
+    for file in published.files:
+        size = (tmp_path / "site" / file.name).stat().st_size
+        sized.append(replace(file, checksum=replace(file.checksum, size=size)))
+    dataset = replace(published, files=tuple(sized))
+    file = dataset.files[-1]
+    content = (tmp_path / "site" / file.name).read_bytes()
+    behavior, reason = failures(content).get(failure, (Behavior(), "Connection refused"))
+    others = [tmp_path / "site" / other.name for other in dataset.files[:-1]]
+    with (
+        serving(tmp_path / "site", behavior) as bad,
+        serving(tmp_path / "site", Behavior()) as good,
+    ):
+        address = "http://127.0.0.1:9" if failure == "dead" else bad
+        with pytest.raises(UserError, match=reason) as caught:
+            prepare(dataset, root, others, [f"{file.name}={address}/{file.name}"])
+        assert f"{address}/{file.name}" in str(caught.value)
+        assert visible(root) == []
+        prepare(dataset, root, others, [f"{file.name}={good}/{file.name}"])
+    assert visible(root) == [dataset.folder]
+
+
+@pytest.mark.parametrize("name", sorted(TREES))
+def test_a_file_that_was_placed_by_hand_is_compared_with_its_checksum(name, root, tmp_path):
+    dataset = addresses_of(publish(name, tmp_path), "http://127.0.0.1:9")
+    placed = root / ".downloads"
+    placed.mkdir(parents=True)
+    for file in dataset.files:
+        shutil.copy(tmp_path / "site" / file.name, placed)
+    last = placed / dataset.files[-1].name
+    right = last.read_bytes()
+    last.write_bytes(right + b"0")
+    with pytest.raises(UserError, match=f"{re.escape(str(last))}: md5 is .*, published is"):
+        prepare(dataset, root)
+    assert last.read_bytes() == right + b"0"
+    last.write_bytes(right)
+    prepare(dataset, root)
+    assert visible(root) == [dataset.folder]
