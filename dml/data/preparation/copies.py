@@ -89,7 +89,11 @@ def _require_copy(dataset: DatasetSource, folder: Path, shown: str) -> FoundLayo
             f"--archive <file>"
         )
     names = " or ".join(file.name for file in dataset.files)
-    layouts = "; ".join(", ".join(layout.parts) for layout in dataset.layouts)
+    layouts = []
+    for layout in dataset.layouts:
+        parts = [part.partition("|")[0] for part in layout.parts]
+        layouts.append(" and ".join(parts))
     raise UserError(
-        f"--archive: {shown} has no {names}, and no layout of {dataset.name}: {layouts}"
+        f"--archive: {shown} has no {names}, and nothing that a copy of {dataset.name} has: "
+        f"{'; '.join(layouts)}"
     )
