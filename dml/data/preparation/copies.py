@@ -11,23 +11,23 @@ from dml.core.plain_text import print_plain
 from dml.data.preparation.sources import DatasetSource
 from dml.data.preparation.unpack import unpack
 from dml.data.readers.folder_names import is_system_folder
-from dml.data.readers.layouts import FoundLayout, find_layouts
+from dml.data.readers.layouts import LayoutMatch, find_layouts
 
-UNPACKED = ".archives"  # hidden, so that no layout is found in it
+UNPACKED = ".archives"  # hidden, so that no layout is looked for in it
 
 
-def find_copy(dataset: DatasetSource, folder: Path) -> FoundLayout | None:
+def find_copy(dataset: DatasetSource, folder: Path) -> LayoutMatch | None:
     """Returns a layout of a dataset that is complete in a folder; None: there is none.
 
     The outermost one counts: a folder of tables alone may look like another layout.
     """
-    found = find_layouts(folder, dataset.layouts, any_name=True)
-    complete = [here for here in found if not here.missing]
+    matches = find_layouts(folder, dataset.layouts, any_name=True)
+    complete = [match for match in matches if not match.missing]
     return min(complete, key=_depth, default=None)
 
 
-def _depth(found: FoundLayout) -> int:
-    return len(found.folder.parts)
+def _depth(match: LayoutMatch) -> int:
+    return len(match.folder.parts)
 
 
 def take_copy(dataset: DatasetSource, sources: Sequence[Path], target: Path) -> Path:
@@ -43,10 +43,10 @@ def take_copy(dataset: DatasetSource, sources: Sequence[Path], target: Path) -> 
         OSError: a file cannot be read or written.
     """
     if len(sources) == 1 and sources[0].is_dir():
-        found = _require_copy(dataset, sources[0], str(sources[0]))
-        folder = target / _folder_name(dataset, found)
-        print_plain(f"copying {found.folder}", flush=True)
-        shutil.copytree(found.folder, folder, ignore=_list_ignored)
+        match = _require_copy(dataset, sources[0], str(sources[0]))
+        folder = target / _folder_name(dataset, match)
+        print_plain(f"copying {match.folder}", flush=True)
+        shutil.copytree(match.folder, folder, ignore=_list_ignored)
         return folder
     unpacked = target / UNPACKED
     for source in sources:
@@ -56,14 +56,14 @@ def take_copy(dataset: DatasetSource, sources: Sequence[Path], target: Path) -> 
         else:
             unpack(source, unpacked)
     names = ", ".join(source.name for source in sources)
-    found = _require_copy(dataset, unpacked, names)
-    folder = target / _folder_name(dataset, found)
-    found.folder.rename(folder)
+    match = _require_copy(dataset, unpacked, names)
+    folder = target / _folder_name(dataset, match)
+    match.folder.rename(folder)
     return folder
 
 
-def _folder_name(dataset: DatasetSource, found: FoundLayout) -> str:
-    return found.layout.home or f"{dataset.name}_copy"
+def _folder_name(dataset: DatasetSource, match: LayoutMatch) -> str:
+    return match.layout.home or f"{dataset.name}_copy"
 
 
 def _list_ignored(folder: str, names: Collection[str]) -> list[str]:
@@ -71,15 +71,15 @@ def _list_ignored(folder: str, names: Collection[str]) -> list[str]:
     return [name for name in names if is_system_folder(name)]
 
 
-def _require_copy(dataset: DatasetSource, folder: Path, shown: str) -> FoundLayout:
+def _require_copy(dataset: DatasetSource, folder: Path, shown: str) -> LayoutMatch:
     """Returns the layout of a dataset in a folder.
 
     Raises:
         UserError: no layout is complete; the message names what the first one lacks.
     """
-    found = find_copy(dataset, folder)
-    if found is not None:
-        return found
+    match = find_copy(dataset, folder)
+    if match is not None:
+        return match
     incomplete = find_layouts(folder, dataset.layouts, any_name=True)
     if incomplete:
         layout, _, missing = min(incomplete, key=_depth)
@@ -89,7 +89,11 @@ def _require_copy(dataset: DatasetSource, folder: Path, shown: str) -> FoundLayo
             f"--archive <file>"
         )
     names = " or ".join(file.name for file in dataset.files)
-    layouts = "; ".join(", ".join(layout.parts) for layout in dataset.layouts)
+    layouts = []
+    for layout in dataset.layouts:
+        parts = [part.partition("|")[0] for part in layout.parts]
+        layouts.append(" and ".join(parts))
     raise UserError(
-        f"--archive: {shown} has no {names}, and no layout of {dataset.name}: {layouts}"
+        f"--archive: {shown} has no {names}, and nothing that a copy of {dataset.name} has: "
+        f"{'; '.join(layouts)}"
     )

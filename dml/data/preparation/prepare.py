@@ -61,11 +61,12 @@ def prepare(
     """
     local, copies = _assign_archives(dataset, archives)
     local |= _assign_urls(dataset, urls, local)
-    if _is_ready(dataset, root):
+    takes_large = bool(copies)
+    if _is_ready(dataset, root, takes_large):
         return
     try:
         with wait_for_lock(root / f".{dataset.name}.lock", f"preparing {dataset.name}"):
-            if _is_ready(dataset, root):  # another process was faster
+            if _is_ready(dataset, root, takes_large):  # another process was faster
                 return
             if copies:
                 index = _install_copy(dataset, root, copies)
@@ -180,10 +181,13 @@ def _find_archives(folder: Path, dataset: DatasetSource) -> Sources:
     return archives
 
 
-def _is_ready(dataset: DatasetSource, root: Path) -> bool:
+def _is_ready(dataset: DatasetSource, root: Path, takes_large: bool) -> bool:
+    """Returns whether a dataset is complete; `takes_large`: also with large images alone."""
     try:
         index = dataset.read(root)
     except UserError:
+        return False
+    if index.name.endswith(HIGHRES) and not takes_large:
         return False
     print_plain(f"{_describe_counts(dataset, index)} under {root}: nothing to do")
     return True

@@ -1,4 +1,4 @@
-"""Layouts in which copies of a published dataset are found, below a folder of datasets.
+"""Layouts in which copies of a published dataset are, below a folder of datasets.
 
 A reader lists its layouts, the published one first. Each says by which files it is recognized, and
 reads them as one table (`ImageTable`): nothing behind the reader depends on the layout.
@@ -76,7 +76,7 @@ class Layout:
         return missing
 
 
-class FoundLayout(NamedTuple):
+class LayoutMatch(NamedTuple):
     """A layout of which a folder has at least one part.
 
     Attributes:
@@ -92,7 +92,7 @@ class FoundLayout(NamedTuple):
 
 def find_layouts(
     root: Path, layouts: Sequence[Layout], any_name: bool = False
-) -> list[FoundLayout]:
+) -> list[LayoutMatch]:
     """Returns the layouts that a folder and its subfolders have, in the order of `layouts`.
 
     Of a layout in several folders, its home comes first, and then those nearest to the root.
@@ -103,7 +103,7 @@ def find_layouts(
         any_name: whether the folder of the dataset may have any name.
     """
     folders = list(islice(_walk_folders(root), LOOKED_AT))
-    found = []
+    matches = []
     for layout in layouts:
         home = [root / layout.home] if root / layout.home in folders[1:] else []
         for folder in dict.fromkeys([*home, *folders]):
@@ -111,8 +111,8 @@ def find_layouts(
                 continue
             missing = layout.missing_parts(folder)
             if len(missing) < len(layout.parts):
-                found.append(FoundLayout(layout, folder, missing))
-    return found
+                matches.append(LayoutMatch(layout, folder, missing))
+    return matches
 
 
 def _walk_folders(root: Path) -> Iterator[Path]:

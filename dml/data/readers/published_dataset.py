@@ -17,7 +17,7 @@ from dml.core.installation import shell_command
 from dml.core.regular_files import check_regular
 from dml.data.image_index import ImageIndex, join_box
 from dml.data.readers.image_tree import find_missing
-from dml.data.readers.layouts import FoundLayout, ImageTable, Layout, find_layouts
+from dml.data.readers.layouts import ImageTable, Layout, LayoutMatch, find_layouts
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -95,10 +95,10 @@ class PublishedDataset:
         Raises:
             UserError: no layout is complete, a table is damaged, or files are missing.
         """
-        found = find_layouts(self.root, layouts)
-        complete = [here for here in found if not here.missing]
+        matches = find_layouts(self.root, layouts)
+        complete = [match for match in matches if not match.missing]
         if not complete:
-            self._refuse(layouts, found)
+            self._refuse(layouts, matches)
         chosen = complete[0]
         is_published = chosen.layout is layouts[0]
         table = chosen.layout.read(self, chosen.folder)
@@ -114,25 +114,30 @@ class PublishedDataset:
         root = chosen.folder.parent if is_published else chosen.folder
         return self.build_index(table._replace(notes=tuple(notes)), root)
 
-    def _refuse(self, layouts: Sequence[Layout], found: Sequence[FoundLayout]) -> NoReturn:
+    def _refuse(self, layouts: Sequence[Layout], matches: Sequence[LayoutMatch]) -> NoReturn:
         """Raises UserError with what the first layout lacks that is there in part."""
-        published, first = layouts[0], found[0] if found else None
-        if first is None or first.layout is published:
-            folder = self.root / published.home if first is None else first.folder
-            part = published.parts[0] if first is None else first.missing[0]
+        published = layouts[0]
+        if not matches:
+            nothing = LayoutMatch(published, self.root / published.home, list(published.parts))
+            matches = [nothing]
+        first = matches[0]
+        if first.layout is published:
+            missing_file = first.folder / first.missing[0]
             raise UserError(
-                f"data.root: {self.title} is not under {self.root} ({folder / part} is missing); "
+                f"data.root: {self.title} is not under {self.root} ({missing_file} is missing); "
                 f"{self.advice}"
             )
         missing = " and ".join(first.missing)
-        packed = [name for name in first.missing if (first.folder / f"{name}.zip").is_file()]
-        unpack = f"unpack {packed[0]}.zip, " if packed else ""
+        unpack = ""
+        for name in first.missing:
+            if (first.folder / f"{name}.zip").is_file():
+                unpack = f"unpack {name}.zip, "
         raise UserError(
             f"data.root: {self.title} is not complete: {first.folder} has {first.layout.title} "
             f"without {missing}; {unpack}add what is missing, or {self.advice}"
         )
 
-    def _crop(self, table: ImageTable, chosen: FoundLayout) -> tuple[list[Path], str]:
+    def _crop(self, table: ImageTable, chosen: LayoutMatch) -> tuple[list[Path], str]:
         """Returns the files of a table with their boxes, and a note.
 
         Raises:
@@ -225,21 +230,25 @@ class PublishedDataset:
         return index
 
 
-def _describe_others(complete: Sequence[FoundLayout]) -> list[str]:
+def _describe_others(complete: Sequence[LayoutMatch]) -> list[str]:
     """Returns a note on further layouts that are there, if there are any."""
     chosen = complete[0]
     others = []
     for other in complete[1:]:
-        nested = other.folder.is_relative_to(chosen.folder) or chosen.folder.is_relative_to(
-            other.folder
-        )
-        if not (nested and other.layout.title == chosen.layout.title):
+        if not _is_same_copy(chosen, other):
             others.append(f"{other.layout.title} in {other.folder}")
     if not others:
         return []
-    return [
-        f"data: {chosen.layout.title} in {chosen.folder} is read, and not {' or '.join(others)}"
-    ]
+    shown = " or ".join(others)
+    return [f"data: {chosen.layout.title} in {chosen.folder} is read, and not {shown}"]
+
+
+def _is_same_copy(first: LayoutMatch, other: LayoutMatch) -> bool:
+    """Returns whether two matches are of the same files: `car_data/train/` and `train/` in it."""
+    if first.layout.title != other.layout.title:
+        return False
+    inside = other.folder.is_relative_to(first.folder)
+    return inside or first.folder.is_relative_to(other.folder)
 
 
 def preparation_advice(name: str, root: str | Path) -> str:

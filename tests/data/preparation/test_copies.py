@@ -102,6 +102,13 @@ def test_large_images_are_prepared_for_their_option(copy, dataset, published, tr
     prepare(dataset, root, [tree])
     assert "train with data=inshop data.images=highres\n" in capsys.readouterr().out
     assert dataset.read(root).name == "inshop_highres"
+    prepare(dataset, root, [tree])
+    assert "nothing to do" in capsys.readouterr().out
+    home = published.root / "inshop"
+    shutil.make_archive(str(home / "img"), "zip", home, "img")
+    prepare(dataset, root, [home])  # those of the papers are still missing
+    assert visible(root) == ["inshop", "inshop_copy"]
+    assert dataset.read(root).name == "inshop"
 
 
 @EACH

@@ -215,6 +215,15 @@ def test_large_images_of_inshop_are_another_dataset(copy, published, root):
     assert index.fingerprint() != published.fingerprint()
 
 
+@pytest.mark.parametrize("copy", ["inshop drive"])
+def test_images_that_are_still_packed_are_named(copy, published, root):
+    images = next(root.glob("*/Img/img"))
+    images.rename(tmp := root / "img")
+    shutil.make_archive(str(images), "zip", tmp)
+    with pytest.raises(UserError, match=r"without Img/img; unpack Img/img\.zip, add what"):
+        read_inshop(root, **SMALL)
+
+
 def test_large_images_that_are_not_there_are_named(tmp_path: Path):
     with pytest.raises(UserError, match=r"data\.images: .* has no img_highres/"):
         read_inshop(TREES["inshop"](tmp_path), **SMALL, resolution="highres")
