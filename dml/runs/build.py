@@ -42,13 +42,9 @@ from dml.tracking import Tracker
 from dml.training.data_parallel import synchronize_batch_norm
 from dml.training.device import set_precision
 from dml.training.interfaces import Method
-from dml.training.optim import (
-    build_optimizer,
-    default_arguments,
-    named_schedule,
-    parameter_groups,
-)
+from dml.training.optim import build_optimizer, parameter_groups
 from dml.training.process_group import ProcessGroup
+from dml.training.schedules import default_arguments, named_schedule
 
 # Supplied to losses and methods that accept them, under the names of other codebases too.
 CLASSES = "num_classes num_class n_classes n_class nb_classes class_num classes out_features"

@@ -20,7 +20,7 @@ from dml.core.errors import ConfigError, UserError, describe_failure, first_line
 from dml.models.embedder import Embedder
 from dml.models.small_cnn import SmallCNN
 from dml.training.interfaces import Method
-from dml.training.optim import find_schedule_notes
+from dml.training.schedules import find_schedule_notes
 
 MAX_EPOCHS = 10_000  # of a schedule; more are a typing error
 CALLED_AS = {

@@ -9,7 +9,8 @@ from dml.core.errors import UserError
 from dml.models.embedder import Embedder
 from dml.models.small_cnn import SmallCNN
 from dml.runs.build import Builder
-from dml.training.optim import find_schedule_notes, named_schedule, parameter_groups
+from dml.training.optim import parameter_groups
+from dml.training.schedules import find_schedule_notes, named_schedule
 
 
 class Net(nn.Module):
