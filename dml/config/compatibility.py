@@ -12,6 +12,7 @@ from dml.core.launcher import read_launch
 from dml.core.option_values import SPLITS
 
 METRIX, I_MIX = "dml.methods.metrix.Metrix", "dml.methods.mixing_baselines.IMix"
+TIMM_BACKBONE = "dml.models.backbones.TimmBackbone"
 FEATURES, IDENTITY = "dml.data.readers.features.read_features", "dml.models.identity.Identity"
 
 
@@ -30,6 +31,7 @@ def find_conflicts(config: Config, options: dict[str, Any]) -> Iterator[tuple[st
     yield from _find_mixing_conflicts(config)
     yield from _find_selection_conflicts(config, options)
     yield from _find_size_conflicts(config)
+    yield from _find_schedule_conflicts(config)
     if isinstance(config, EvaluateConfig) and None not in (config.run, config.embeddings):
         yield "embeddings", "cannot be given together with run: the file replaces a network"
 
@@ -111,6 +113,18 @@ def _find_size_conflicts(config: Config) -> Iterator[tuple[str, str]]:
     if crop is not None and resize is not None and crop > resize:
         problem = f"{resize} pixels are fewer than the crop of {crop}"
         yield "transform.test_resize", f"{problem}; use auto, or at least {crop}"
+
+
+def _find_schedule_conflicts(config: Config) -> Iterator[tuple[str, str]]:
+    optim = config.optim
+    if optim.warmup_steps and optim.schedule_unit == "epochs":
+        yield "optim.schedule_unit", "a warm-up of the rates (optim.warmup_steps) needs steps"
+    if optim.layer_decay < 1 and config.backbone["_target_"] != TIMM_BACKBONE:
+        yield (
+            "optim.layer_decay",
+            f"needs a network that timm divides into layers (backbone=timm and others of timm); "
+            f"{config.backbone['name']} is none",
+        )
 
 
 def _find_batch_conflicts(config: Config) -> Iterator[tuple[str, str]]:

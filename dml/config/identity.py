@@ -35,6 +35,9 @@ ADDED: dict[str, Any] = {
     "data.crop": None,
     "data.images": None,
     "data.max_pixels": MAX_IMAGE_PIXELS,
+    "optim.layer_decay": 1.0,
+    "optim.schedule_unit": "epochs",
+    "optim.warmup_steps": 0,
 }
 
 

@@ -33,7 +33,10 @@ def by(options: str, table: DictConfig, default: Any, *, _root_: DictConfig) -> 
         default: result for values that are not in the table.
     """
     key = "_".join(str(OmegaConf.select(_root_, name)) for name in options.split("+"))
-    return table.get(key, default)
+    for value in table:
+        if str(value) == key:  # numbers, too
+            return table[value]
+    return default
 
 
 def timm(model: str, key: str) -> Any:

@@ -214,9 +214,12 @@ class OptimConfig(Node):
     weight_decay: NotNegative
     loss_lr: NotNegative | None
     loss_lr_ratio: NotNegative | None
-    groups: dict[Literal["backbone", "batch_norm", "head", "loss"], dict[str, Any]]
+    groups: dict[Literal["backbone", "batch_norm", "bias", "head", "loss"], dict[str, Any]]
     schedule: Literal["cosine", "step"] | dict[str, Any] | None
     schedule_args: dict[str, Any]
+    schedule_unit: Literal["epochs", "steps"] = "epochs"
+    warmup_steps: CountFromZero = 0
+    layer_decay: Annotated[float, Field(gt=0, le=1)] = 1.0
     clip_value: Positive | None
     clip_norm: Positive | None
     clip_loss_parameters: bool

@@ -44,7 +44,7 @@ from dml.training.device import set_precision
 from dml.training.interfaces import Method
 from dml.training.optim import build_optimizer, parameter_groups
 from dml.training.process_group import ProcessGroup
-from dml.training.schedules import default_arguments, named_schedule
+from dml.training.schedules import default_arguments, named_schedule, warm_up
 
 # Supplied to losses and methods that accept them, under the names of other codebases too.
 CLASSES = "num_classes num_class n_classes n_class nb_classes class_num classes out_features"
@@ -288,7 +288,7 @@ class Builder:
         return clipped and c.method["_target_"] == plain and c.loss["batch_kind"] == "pair"
 
     def optimizer(
-        self, embedder: nn.Module, method: nn.Module
+        self, embedder: nn.Module, method: nn.Module, steps_per_epoch: int
     ) -> tuple[Optimizer, LRScheduler | None]:
         """The optimizer over all parameters, and its learning-rate schedule.
 
@@ -297,15 +297,28 @@ class Builder:
             UserError: see `parameter_groups`.
         """
         optim = self.config.optim
-        names = {"lr", "weight_decay", "loss_lr", "loss_lr_ratio", "groups"}
+        names = {"lr", "weight_decay", "loss_lr", "loss_lr_ratio", "groups", "layer_decay"}
         groups = parameter_groups(embedder, method, **optim.model_dump(include=names))
         optimizer = build_optimizer(import_target(optim.target, "optim"), groups, optim.args)
-        if optim.schedule is None:
-            return optimizer, None
-        schedule = self.constructor("optim.schedule")
-        target = import_target(schedule.node["_target_"], "optim.schedule")
+        schedule = self._schedule(optimizer, steps_per_epoch)
+        if optim.warmup_steps:
+            schedule = warm_up(optimizer, schedule, optim.warmup_steps)
+        return optimizer, schedule
+
+    def _schedule(self, optimizer: Optimizer, steps_per_epoch: int) -> LRScheduler | None:
+        """The schedule after a warm-up of the rates; None: the rates are constant."""
+        optim, epochs = self.config.optim, self.config.protocol.epochs
+        length, epoch = epochs, 1
+        if optim.schedule_unit == "steps":
+            length, epoch = epochs * steps_per_epoch - optim.warmup_steps, steps_per_epoch
+        node = named_schedule(optim.schedule, length, optim.schedule_args, epoch)
+        if node is None:
+            return None
+        option = "optim.schedule"
+        schedule = Constructor(node, option, SUPPLIED[option], *REQUIRED[option])
+        target = import_target(node["_target_"], option)
         defaults = schedule.select_missing(default_arguments(target))
-        return optimizer, schedule(optimizer=optimizer, **defaults)
+        return schedule(optimizer=optimizer, **defaults)
 
 
 def fetch_weights(backbone: str) -> None:

@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 from dml.config.check import change
 from dml.config.schema import Config
@@ -131,8 +133,15 @@ class JobModel(Model):
 
     def create_state(self) -> TrainState:
         """Returns network, method, and a new optimizer and schedule."""
-        optimizer, scheduler = self._builder.optimizer(self.embedder, self.method)
-        return TrainState(self.embedder, self.method, optimizer, scheduler)
+        optimizer, scheduler = self.build_optimizer(self.embedder, self.method)
+        unit = self.config.optim.schedule_unit
+        return TrainState(self.embedder, self.method, optimizer, scheduler, unit)
+
+    def build_optimizer(
+        self, embedder: nn.Module, method: nn.Module
+    ) -> tuple[Optimizer, LRScheduler | None]:
+        """Returns an optimizer and a schedule of a network and a method, for this training."""
+        return self._builder.optimizer(embedder, method, self.schedule.steps_per_epoch)
 
     def attach_method(self) -> None:
         """Gives the method access to the training images."""

@@ -22,7 +22,7 @@ from dml.models.small_cnn import SmallCNN
 from dml.training.interfaces import Method
 from dml.training.schedules import find_schedule_notes
 
-MAX_EPOCHS = 10_000  # of a schedule; more are a typing error
+MAX_STEPS = 10_000  # of a schedule that are tried
 CALLED_AS = {
     "loss": "loss(embeddings, labels[, indices_tuple])",
     "method": "method(embedder, images, labels)",
@@ -35,6 +35,7 @@ def dry_run(
     method: Method,
     config: Config,
     build_optimizer: BuildOptimizer,
+    length: int,
     classes: int,
     size: int,
     device: torch.device,
@@ -48,6 +49,7 @@ def dry_run(
         method: the method with its loss; it is not changed.
         config: of the run.
         build_optimizer: returns optimizer and schedule of a network and a method.
+        length: how often the run steps the schedule.
         classes: number of training classes.
         size: of an embedding.
         device: of the method.
@@ -90,11 +92,11 @@ def dry_run(
         reason = f"it fails on a batch{arguments}: {describe_failure(error)}"
         raise ConfigError([f"{option}: {reason}"]) from error
     optimizer, schedule = build_optimizer(network, method)
-    _try_optimizer(optimizer, schedule, config)
+    _try_optimizer(optimizer, schedule, config, length)
     if schedule is None:
         return []
     has_score = config.protocol.selected_on != "nothing"
-    return [*find_schedule_notes(schedule, config.protocol.epochs, has_score)]
+    return [*find_schedule_notes(schedule, length, has_score, config.optim.schedule_unit)]
 
 
 def _check_value(loss: Any, option: str, classes: int) -> None:
@@ -107,7 +109,9 @@ def _check_value(loss: Any, option: str, classes: int) -> None:
         raise ConfigError([f"{option}: its value has no gradient; is it detached?"])
 
 
-def _try_optimizer(optimizer: Optimizer, schedule: LRScheduler | None, config: Config) -> None:
+def _try_optimizer(
+    optimizer: Optimizer, schedule: LRScheduler | None, config: Config, length: int
+) -> None:
     """Steps optimizer and schedule as the run would, with gradients of zero.
 
     Constructors of schedules check little: one with `step_size: 0` fails at the end of the first
@@ -122,7 +126,7 @@ def _try_optimizer(optimizer: Optimizer, schedule: LRScheduler | None, config: C
         if schedule is not None:
             option = "optim.schedule"
             score = (0.0,) if isinstance(schedule, ReduceLROnPlateau) else ()
-            for _ in range(min(config.protocol.epochs, MAX_EPOCHS)):
+            for _ in range(min(length, MAX_STEPS)):
                 schedule.step(*score)
     except Exception as error:  # of any class, by torch or a custom optimizer
         raise ConfigError(

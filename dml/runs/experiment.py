@@ -236,8 +236,11 @@ class Experiment:
         with translate_resource_errors():
             model = context.take_model(jobs[0])
             sizes = model.job.train.num_classes, model.embedder.embedding_size
-            build = context.builder.optimizer
-            notes = dry_run(model.method, config, build, *sizes, context.device)
+            length = config.protocol.epochs
+            if config.optim.schedule_unit == "steps":
+                length *= model.schedule.steps_per_epoch
+            build = model.build_optimizer
+            notes = dry_run(model.method, config, build, length, *sizes, context.device)
         for note in notes:
             print_line(f"note: {note}")
         if config.data.micro_batch and uses_batch_statistics(model.embedder):

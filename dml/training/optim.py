@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -25,6 +27,7 @@ def parameter_groups(
     loss_lr: float | None = None,
     loss_lr_ratio: float | None = None,
     groups: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
+    layer_decay: float = 1.0,
 ) -> list[dict[str, Any]]:
     """Returns named parameter groups that contain every trainable parameter exactly once.
 
@@ -35,8 +38,13 @@ def parameter_groups(
         weight_decay: weight decay of all groups.
         loss_lr: learning rate of the group `loss`; None: `lr` × `loss_lr_ratio`.
         loss_lr_ratio: see `loss_lr`.
-        groups: group name → options of that group (`lr`, `weight_decay`, …). The group
-            `batch_norm`, for γ and β of BatchNorm layers, exists only if it is named here.
+        groups: group name → options of that group (`lr`, `weight_decay`, …). Two groups exist only
+            if they are named here: `batch_norm`, for γ and β of BatchNorm layers, and `bias`, for
+            what is left of what timm trains without weight decay: biases, scales and shifts of
+            norms, and position embeddings and class tokens of many networks.
+        layer_decay: the rates of a layer of the backbone are this share of those of the next layer,
+            as timm divides the network into layers; a group has parts then, `backbone`,
+            `backbone_1`, … from the last layer to the first. 1: equal rates.
 
     Raises:
         ConfigError: the loss has parameters but no learning rate.
@@ -45,29 +53,74 @@ def parameter_groups(
     norm_layers = nn.ModuleList(layer for layer in layers if isinstance(layer, BatchNorm))
     grouped: set[int] = set()
 
-    def take(module: nn.Module) -> list[nn.Parameter]:
-        """Returns the trainable parameters of a module that are not in a group yet."""
-        new = [p for p in module.parameters() if p.requires_grad and id(p) not in grouped]
+    def take(parameters: Iterable[nn.Parameter]) -> list[nn.Parameter]:
+        """Returns the trainable parameters that are not in a group yet."""
+        new = [p for p in parameters if p.requires_grad and id(p) not in grouped]
         grouped.update(map(id, new))
         return new
 
-    norms, backbone = take(norm_layers), take(embedder.get_submodule("backbone"))
-    head, of_loss = take(embedder), take(method)
+    norms = take(norm_layers.parameters())
+    biases = take(_find_biases(embedder)) if "bias" in groups else []
+    backbone = take(embedder.get_submodule("backbone").parameters())
+    head, of_loss = take(embedder.parameters()), take(method.parameters())
     if of_loss and loss_lr is None:
         if loss_lr_ratio is None:
             raise ConfigError(["optim.loss_lr: the loss has parameters; set it, or loss_lr_ratio"])
         loss_lr = lr * loss_lr_ratio
-    return [
-        {"name": name, "params": parameters, "lr": rate, "weight_decay": weight_decay}
-        | dict(groups.get(name, {}))
-        for name, parameters, rate in (
-            ("backbone", backbone, lr),
-            ("batch_norm", norms, lr),
-            ("head", head, lr),
-            ("loss", of_loss, loss_lr),
-        )
-        if parameters
-    ]
+    scales = _layer_scales(embedder.get_submodule("backbone"), layer_decay)
+    parts: list[dict[str, Any]] = []
+    for name, parameters, rate in (
+        ("backbone", backbone, lr),
+        ("batch_norm", norms, lr),
+        ("bias", biases, lr),
+        ("head", head, lr),
+        ("loss", of_loss, loss_lr),
+    ):
+        group = {"name": name, "params": parameters, "lr": rate, "weight_decay": weight_decay}
+        parts += _divide(group | dict(groups.get(name, {})), scales)
+    return parts
+
+
+def _find_biases(embedder: nn.Module) -> list[nn.Parameter]:
+    """Returns the parameters of a network that timm trains without weight decay."""
+    from timm.optim import param_groups_weight_decay
+
+    network: Any = getattr(embedder.backbone, "network", None)
+    names = []
+    if hasattr(network, "no_weight_decay"):
+        names = [f"backbone.network.{name}" for name in network.no_weight_decay()]
+    without, _ = param_groups_weight_decay(embedder, no_weight_decay_list=names)
+    parameters: list[nn.Parameter] = without["params"]
+    return parameters
+
+
+def _layer_scales(backbone: nn.Module, layer_decay: float) -> dict[int, float]:
+    """Returns id of a parameter → share of the learning rate, as timm divides its networks.
+
+    It is empty for other networks, and if all rates are equal.
+    """
+    network = getattr(backbone, "network", None)
+    if layer_decay == 1 or not isinstance(network, nn.Module):
+        return {}
+    from timm.optim import param_groups_layer_decay
+
+    layers = param_groups_layer_decay(
+        network, weight_decay_exclude_1d=False, layer_decay=layer_decay
+    )
+    scales = {}
+    for layer in layers:
+        scales.update(dict.fromkeys(map(id, layer["params"]), layer["lr_scale"]))
+    return scales
+
+
+def _divide(group: dict[str, Any], scales: Mapping[int, float]) -> Iterator[dict[str, Any]]:
+    """Yields the parts of a group whose learning rates are equal, the largest rate first."""
+    parts: dict[float, list[nn.Parameter]] = defaultdict(list)
+    for parameter in group["params"]:
+        parts[scales.get(id(parameter), 1.0)].append(parameter)
+    for number, (scale, parameters) in enumerate(sorted(parts.items(), reverse=True)):
+        name = f"{group['name']}_{number}" if number else group["name"]
+        yield {**group, "name": name, "params": parameters, "lr": group["lr"] * scale}
 
 
 def build_optimizer(
@@ -93,7 +146,7 @@ def build_optimizer(
         raise ConfigError([f"optim.args: {first_line(error)}"]) from error
     if not isinstance(optimizer, Optimizer):
         raise ConfigError(["optim._target_: does not create a torch.optim.Optimizer"])
-    problems = list(_find_unknown_options(optimizer, groups))
+    problems = list(dict.fromkeys(_find_unknown_options(optimizer, groups)))
     if problems:
         raise ConfigError(problems)
     return optimizer
@@ -105,5 +158,5 @@ def _find_unknown_options(optimizer: Optimizer, groups: list[dict[str, Any]]) ->
     for group in groups:
         for key in sorted(group.keys() - {"name", "params"} - known):
             hint = nearest(key, known) or f"; its groups have {', '.join(sorted(known))}"
-            option = f"optim.groups.{group['name']}.{key}"
+            option = f"optim.groups.{re.sub(r'_[0-9]+$', '', group['name'])}.{key}"
             yield f"{option}: {type(optimizer).__name__} takes no such option{hint}"

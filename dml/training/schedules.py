@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from torch.optim.lr_scheduler import CyclicLR, LRScheduler, OneCycleLR, ReduceLROnPlateau
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import (
+    CyclicLR,
+    LinearLR,
+    LRScheduler,
+    OneCycleLR,
+    ReduceLROnPlateau,
+    SequentialLR,
+)
+
+from dml.core.errors import ConfigError
 
 # Name of a schedule → its class and arguments; "step" is the schedule of mft.
 NAMED_SCHEDULES: dict[str, dict[str, Any]] = {
@@ -15,20 +25,56 @@ NAMED_SCHEDULES: dict[str, dict[str, Any]] = {
 
 
 def named_schedule(
-    schedule: str | dict[str, Any] | None, epochs: int, arguments: dict[str, Any]
+    schedule: str | dict[str, Any] | None,
+    length: int,
+    arguments: dict[str, Any],
+    epoch: int = 1,
 ) -> dict[str, Any] | None:
     """Returns the config node of a schedule: `_target_` and arguments; None without a schedule.
 
     Args:
         schedule: a name of `NAMED_SCHEDULES`, or the node itself.
-        epochs: length of the training, at whose end "cosine" reaches a learning rate of 0.
+        length: how often the schedule is stepped; "cosine" reaches a learning rate of 0 then.
         arguments: further arguments.
+        epoch: how often the schedule is stepped in an epoch.
     """
     if schedule is None:
         return None
-    length = {"T_max": max(epochs, 1)} if schedule == "cosine" else {}
-    node = schedule if isinstance(schedule, dict) else NAMED_SCHEDULES[schedule] | length
+    if isinstance(schedule, dict):
+        return schedule | arguments
+    node = dict(NAMED_SCHEDULES[schedule])
+    if schedule == "cosine":
+        node["T_max"] = max(length, 1)
+    else:
+        node["step_size"] *= epoch
     return node | arguments
+
+
+def warm_up(optimizer: Optimizer, schedule: LRScheduler | None, steps: int) -> LRScheduler:
+    """Returns a schedule that raises the learning rates linearly before another one begins.
+
+    Step i of the warm-up (from 1) has the share i / `steps` of the rates. It is stepped after each
+    training step.
+
+    Args:
+        optimizer: its rates are changed.
+        schedule: of the steps after the warm-up; None: constant rates.
+        steps: of the warm-up, at least 1.
+
+    Raises:
+        ConfigError: a ReduceLROnPlateau, which follows scores and counts no steps.
+    """
+    if isinstance(schedule, ReduceLROnPlateau):
+        raise ConfigError(
+            [
+                "optim.warmup_steps: ReduceLROnPlateau is stepped with the score of each "
+                "evaluation; use another schedule after a warm-up"
+            ]
+        )
+    rise = LinearLR(optimizer, start_factor=1 / steps, total_iters=steps - 1)
+    if schedule is None:
+        return rise
+    return SequentialLR(optimizer, [rise, schedule], milestones=[steps])
 
 
 def default_arguments(schedule: Any) -> dict[str, Any]:
@@ -41,12 +87,15 @@ def default_arguments(schedule: Any) -> dict[str, Any]:
     return {}
 
 
-def find_schedule_notes(schedule: LRScheduler, epochs: int, has_score: bool) -> Iterator[str]:
+def find_schedule_notes(
+    schedule: LRScheduler, length: int, has_score: bool, unit: str = "epochs"
+) -> Iterator[str]:
     """Yields what a schedule does that its user may not expect.
 
     Args:
-        schedule: is stepped once per epoch; a ReduceLROnPlateau with the score of each evaluation.
-        epochs: length of the training.
+        schedule: a ReduceLROnPlateau is stepped with the score of each evaluation.
+        length: how often another one is stepped.
+        unit: "epochs" or "steps", after each of which it is stepped.
         has_score: whether an evaluation has a score.
     """
     name = type(schedule).__name__
@@ -59,15 +108,18 @@ def find_schedule_notes(schedule: LRScheduler, epochs: int, has_score: bool) -> 
                 f"mode=max lowers it when the score no longer rises"
             )
         return
-    length = _length(schedule)
-    if length > max(epochs, 1):
+    expected = _expected_length(schedule)
+    if expected > max(length, 1):
+        remedy = "give its lengths in steps of the training"
+        if unit == "epochs":
+            remedy = "give its lengths in epochs, or set optim.schedule_unit=steps"
         yield (
-            f"optim.schedule: {name} is stepped once per epoch, and {epochs} epochs are a part of "
-            f"its {length} steps; give its lengths in epochs"
+            f"optim.schedule: {name} is stepped once per {unit.removesuffix('s')}, and {length} "
+            f"{unit} are a part of its {expected} steps; {remedy}"
         )
 
 
-def _length(schedule: LRScheduler) -> int:
+def _expected_length(schedule: LRScheduler) -> int:
     """Returns the steps of a schedule that is usually stepped with every batch; 0 for others."""
     if isinstance(schedule, OneCycleLR):
         return int(schedule.total_steps)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
@@ -27,12 +27,14 @@ class TrainState:
         method: computes the loss.
         optimizer: optimizer of the parameters of network and method.
         scheduler: learning rate scheduler; None: constant learning rates.
+        schedule_unit: "epochs" or "steps", after each of which the scheduler is stepped.
     """
 
     embedder: nn.Module
     method: Method
     optimizer: Optimizer
     scheduler: LRScheduler | None = None
+    schedule_unit: Literal["epochs", "steps"] = "epochs"
 
     @property
     def device(self) -> torch.device:
@@ -52,7 +54,17 @@ class TrainState:
             if group["name"] in LOGGED_GROUPS
         }
 
+    def end_step(self) -> None:
+        """Steps a scheduler that counts training steps."""
+        if self.schedule_unit == "steps":
+            self._step_scheduler()
+
     def end_epoch(self) -> None:
+        """Steps a scheduler that counts epochs."""
+        if self.schedule_unit == "epochs":
+            self._step_scheduler()
+
+    def _step_scheduler(self) -> None:
         """Steps the scheduler, except for ReduceLROnPlateau."""
         if self.scheduler is not None and not isinstance(self.scheduler, ReduceLROnPlateau):
             self.scheduler.step()

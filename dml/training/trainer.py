@@ -86,6 +86,7 @@ class Trainer:
                 with self._translate_step_errors(len(images)):
                     warming_up = self.epoch < self.config.warmup_epochs
                     values = self._train_on(images, labels, warming_up)
+                    self.state.end_step()
                     self.step += 1
                     self._means.update(values, self.step)
                     if self.step % CHECK_EVERY == 0:
