@@ -31,7 +31,7 @@ def find_conflicts(config: Config, options: dict[str, Any]) -> Iterator[tuple[st
     yield from _find_mixing_conflicts(config)
     yield from _find_selection_conflicts(config, options)
     yield from _find_size_conflicts(config)
-    yield from _find_schedule_conflicts(config)
+    yield from _find_training_conflicts(config)
     if isinstance(config, EvaluateConfig) and None not in (config.run, config.embeddings):
         yield "embeddings", "cannot be given together with run: the file replaces a network"
 
@@ -115,8 +115,11 @@ def _find_size_conflicts(config: Config) -> Iterator[tuple[str, str]]:
         yield "transform.test_resize", f"{problem}; use auto, or at least {crop}"
 
 
-def _find_schedule_conflicts(config: Config) -> Iterator[tuple[str, str]]:
-    optim = config.optim
+def _find_training_conflicts(config: Config) -> Iterator[tuple[str, str]]:
+    optim, part = config.optim, config.backbone.get("train", "all")
+    is_count = type(part) is int and part > 0
+    if not is_count and part not in ("all", "none"):
+        yield "backbone.train", f"{part} must be all, none, or a number of blocks, at least 1"
     if optim.warmup_steps and optim.schedule_unit == "epochs":
         yield "optim.schedule_unit", "a warm-up of the rates (optim.warmup_steps) needs steps"
     if optim.layer_decay < 1 and config.backbone["_target_"] != TIMM_BACKBONE:

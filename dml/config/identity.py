@@ -30,11 +30,14 @@ ROOTS = ("data.root", "data.reader.root")
 # Options that were added after runs had been stored, with the default that acts as before. They
 # are part of the identity only where they differ from it: older runs keep their digests.
 ADDED: dict[str, Any] = {
+    "backbone.checkpointing": False,
+    "backbone.train": "all",
     "code": {},  # see `own_code.py`
     "data.background": "white",
     "data.crop": None,
     "data.images": None,
     "data.max_pixels": MAX_IMAGE_PIXELS,
+    "ema": None,
     "optim.layer_decay": 1.0,
     "optim.schedule_unit": "epochs",
     "optim.warmup_steps": 0,

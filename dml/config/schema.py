@@ -317,6 +317,7 @@ class Config(Node):
     precision: Literal["fp32", "tf32", "bf16"]
     channels_last: bool
     compile: bool | Literal["reduce-overhead"]
+    ema: Annotated[float, Field(gt=0, lt=1)] | None = None
     keep_memory: bool
     outputs: Text
     overwrite: bool

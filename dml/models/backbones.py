@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal, cast
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 
 from dml.core.errors import ConfigError, first_line
 from dml.core.timm_records import find_record
-from dml.models.timm_networks import load_network
+from dml.models.timm_networks import load_network, set_checkpointing
 from dml.models.timm_weights import describe_timm_weights, find_timm_weights
 from dml.models.weights import WeightFile, describe_option, find_option
 
@@ -199,9 +200,13 @@ class TimmBackbone(Backbone):
         mean, std: see `InputSpec`; None: the values in timm's record of the weights.
         interpolation: "bilinear" or "bicubic".
         crop_share: see `InputSpec`.
+        args: further arguments of the network's constructor in timm.
+        checkpointing: compute the features of the blocks again in the backward pass, which saves
+            memory and takes time; the results are the same.
 
     Raises:
-        ConfigError: timm has no such model, or the model or the input size is not supported.
+        ConfigError: timm has no such model, the model or the input size is not supported, or the
+            network takes no such argument, or cannot compute its blocks again.
         UserError: the weights cannot be loaded or belong to another network.
     """
 
@@ -214,10 +219,14 @@ class TimmBackbone(Backbone):
         std: Sequence[float] | None = None,
         interpolation: Literal["bilinear", "bicubic"] = "bilinear",
         crop_share: float | None = 224 / 256,
+        args: Mapping[str, Any] = MappingProxyType({}),
+        checkpointing: bool = False,
     ) -> None:
         super().__init__()
         record = find_record(model)
-        self.network = load_network(model, input_size, weights)
+        self.network = load_network(model, input_size, weights, args)
+        if checkpointing:
+            set_checkpointing(self.network)
         self.prefix_tokens = getattr(self.network, "num_prefix_tokens", 0)
         self.maps_last = getattr(self.network, "output_fmt", "NCHW") == "NHWC"
         self.input = InputSpec(

@@ -6,7 +6,7 @@ Shapes: B images, c channels, h×w maps or t tokens (class token first), D embed
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Literal
 
 import torch
@@ -100,6 +100,7 @@ class Embedder(nn.Module):
             )
         self.pooling, self.token_pooling, self.normalize = pooling, token_pooling, normalize
         self.freeze_batch_norm = freeze_batch_norm
+        self._frozen: tuple[nn.Module, ...] = ()
         widths = channels, hidden, self.embedding_size
         self.head = _build_head(*widths, head, layer_norm, init, bias)
         for layer in self._batch_norms():
@@ -145,10 +146,17 @@ class Embedder(nn.Module):
         return self.embed(self.features(images))
 
     def train(self, mode: bool = True) -> Embedder:
-        """Sets the mode; frozen BatchNorm layers stay in evaluation mode."""
+        """Sets the mode; frozen BatchNorm layers and modules stay in evaluation mode."""
         super().train(mode)
         self._freeze_statistics()
+        for module in self._frozen:
+            module.eval()
         return self
+
+    def keep_in_evaluation_mode(self, modules: Iterable[nn.Module]) -> None:
+        """Keeps modules of the backbone in evaluation mode, also during training."""
+        self._frozen = tuple(modules)
+        self.train(self.training)
 
     def _freeze_statistics(self) -> None:
         if self.freeze_batch_norm:

@@ -36,12 +36,14 @@ from dml.methods.plain import Plain
 from dml.methods.reference_losses import disable_normalization
 from dml.models.backbones import Backbone, check_training_mode, complete
 from dml.models.embedder import Embedder, compile_backbone
+from dml.models.freezing import freeze_backbone
 from dml.models.identity import Identity
 from dml.models.weights import WeightFile
 from dml.tracking import Tracker
 from dml.training.data_parallel import synchronize_batch_norm
 from dml.training.device import set_precision
 from dml.training.interfaces import Method
+from dml.training.micro_batches import uses_batch_statistics
 from dml.training.optim import build_optimizer, parameter_groups
 from dml.training.process_group import ProcessGroup
 from dml.training.schedules import default_arguments, named_schedule, warm_up
@@ -230,6 +232,14 @@ class Builder:
         if isinstance(embedder.backbone, Identity) and train.index.features is not None:
             plain = train.index.features.plain[train.rows]
             embedder.backbone.fit(torch.from_numpy(plain.astype(np.float32, copy=False)))
+        freeze_backbone(embedder, self.config.backbone.get("train", "all"))
+        if self.config.backbone.get("checkpointing") and uses_batch_statistics(embedder):
+            raise ConfigError(
+                [
+                    "backbone.checkpointing: BatchNorm statistics would take in each batch twice; "
+                    "add embedder.freeze_batch_norm=true, or save memory by data.micro_batch"
+                ]
+            )
         embedder.to(device)
         if self.config.channels_last:
             embedder.backbone.to(memory_format=torch.channels_last)

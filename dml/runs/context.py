@@ -27,7 +27,12 @@ from dml.runs.model import Model
 from dml.runs.training_status import Trial
 from dml.training.device import resolve_device
 from dml.training.process_group import SINGLE_PROCESS, ProcessGroup
-from dml.training.train_state import TrainState, random_state, set_random_state
+from dml.training.train_state import (
+    TrainState,
+    average_weights,
+    random_state,
+    set_random_state,
+)
 
 
 @dataclass
@@ -134,8 +139,11 @@ class JobModel(Model):
     def create_state(self) -> TrainState:
         """Returns network, method, and a new optimizer and schedule."""
         optimizer, scheduler = self.build_optimizer(self.embedder, self.method)
+        average = None
+        if self.config.ema is not None:
+            average = average_weights(self.embedder, self.config.ema)
         unit = self.config.optim.schedule_unit
-        return TrainState(self.embedder, self.method, optimizer, scheduler, unit)
+        return TrainState(self.embedder, self.method, optimizer, scheduler, unit, average)
 
     def build_optimizer(
         self, embedder: nn.Module, method: nn.Module

@@ -34,6 +34,7 @@ from dml.core.signals import StopRequest, raise_on_signals
 from dml.core.tolerant_output import lost_output, tolerant_output
 from dml.data.image_index import ImageIndex
 from dml.data.protocol import Job, trained_classes
+from dml.models.freezing import describe_trained
 from dml.runs.console import console, print_line, print_results
 from dml.runs.context import RunContext
 from dml.runs.drawing_guard import DrawingGuard
@@ -243,6 +244,9 @@ class Experiment:
             notes = dry_run(model.method, config, build, length, *sizes, context.device)
         for note in notes:
             print_line(f"note: {note}")
+        part = config.backbone.get("train", "all")
+        if part != "all":
+            print_line(f"trains {describe_trained(model.embedder)} (backbone.train={part})")
         if config.data.micro_batch and uses_batch_statistics(model.embedder):
             print_line(
                 f"note: data.micro_batch={config.data.micro_batch}: BatchNorm normalizes each part "

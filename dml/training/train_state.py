@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Literal, cast
@@ -12,7 +14,9 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
+from dml.core.errors import ConfigError, first_line
 from dml.training.interfaces import Method
 
 LOGGED_GROUPS = ("backbone", "loss")  # the other groups share the learning rate of the backbone
@@ -28,6 +32,8 @@ class TrainState:
         optimizer: optimizer of the parameters of network and method.
         scheduler: learning rate scheduler; None: constant learning rates.
         schedule_unit: "epochs" or "steps", after each of which the scheduler is stepped.
+        average: the averaged weights and BatchNorm statistics, which are evaluated; None: those of
+            the last step are.
     """
 
     embedder: nn.Module
@@ -35,6 +41,7 @@ class TrainState:
     optimizer: Optimizer
     scheduler: LRScheduler | None = None
     schedule_unit: Literal["epochs", "steps"] = "epochs"
+    average: AveragedModel | None = None
 
     @property
     def device(self) -> torch.device:
@@ -55,7 +62,9 @@ class TrainState:
         }
 
     def end_step(self) -> None:
-        """Steps a scheduler that counts training steps."""
+        """Averages the weights, and steps a scheduler that counts training steps."""
+        if self.average is not None:
+            self.average.update_parameters(self.embedder)
         if self.schedule_unit == "steps":
             self._step_scheduler()
 
@@ -74,17 +83,41 @@ class TrainState:
         if isinstance(self.scheduler, ReduceLROnPlateau):
             self.scheduler.step(score)
 
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Puts the averaged weights, if there are any, into the network meanwhile."""
+        self._exchange_weights()
+        try:
+            yield
+        finally:
+            self._exchange_weights()
+
+    def _exchange_weights(self) -> None:
+        """Exchanges the weights and buffers of the network with the averaged ones."""
+        if self.average is None:
+            return
+        for tensors in (nn.Module.parameters, nn.Module.buffers):
+            for trained, averaged in zip(
+                tensors(self.embedder), tensors(self.average.module), strict=True
+            ):
+                trained.data, averaged.data = averaged.data, trained.data
+
     def weights(self) -> dict[str, Any]:
         """Returns the state of network and method, the content of `best.pt`."""
-        return {"embedder": self.embedder.state_dict(), "method": self.method.state_dict()}
+        network = self.embedder if self.average is None else self.average.module
+        return {"embedder": network.state_dict(), "method": self.method.state_dict()}
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the state of all four objects, in plain types and tensors."""
-        return {
-            **self.weights(),
+        """Returns the state of all objects, in plain types and tensors."""
+        state = {
+            "embedder": self.embedder.state_dict(),
+            "method": self.method.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
         }
+        if self.average is not None:
+            state["average"] = self.average.state_dict()
+        return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restores the result of `state_dict`."""
@@ -93,6 +126,26 @@ class TrainState:
         self.optimizer.load_state_dict(state["optimizer"])
         if self.scheduler is not None:
             self.scheduler.load_state_dict(state["scheduler"])
+        if self.average is not None:
+            self.average.load_state_dict(state["average"])
+
+
+def average_weights(embedder: nn.Module, decay: float) -> AveragedModel:
+    """Returns the running average of a network's weights and BatchNorm statistics.
+
+    It is a copy of the network until the first step, after which it has the weights of that step.
+
+    Args:
+        embedder: the network.
+        decay: weight of the average so far at each later step, 0–1.
+
+    Raises:
+        ConfigError: the network cannot be copied.
+    """
+    try:
+        return AveragedModel(embedder, multi_avg_fn=get_ema_multi_avg_fn(decay), use_buffers=True)
+    except Exception as error:  # of any class: the network may hold anything
+        raise ConfigError([f"ema: the network cannot be copied: {first_line(error)}"]) from error
 
 
 def random_state(device: torch.device) -> dict[str, Any]:

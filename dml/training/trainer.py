@@ -212,7 +212,8 @@ class Trainer:
 
     def _score(self) -> Metrics:
         self.state.train(False)
-        with torch.no_grad(), autocast(self.config.precision, self.state.device):
+        precision = autocast(self.config.precision, self.state.device)
+        with self.state.averaged(), torch.no_grad(), precision:
             metrics = self.callbacks.evaluate()
         fault_point("after_evaluation")
         return metrics

@@ -5,6 +5,7 @@ It takes two things from the framework: the initial weights and the rows of each
 """
 
 import csv
+import math
 from copy import deepcopy
 from itertools import combinations, count, product
 
@@ -14,6 +15,8 @@ import timm
 import torch
 from PIL import Image
 from pytorch_metric_learning import losses as pml
+from timm.optim import param_groups_layer_decay
+from torch.optim import swa_utils
 from torchvision.transforms import v2
 
 from dml.data.samplers import RandomBatches
@@ -71,17 +74,23 @@ class Network(torch.nn.Module):
         return torch.nn.functional.normalize(self.vectors(images))
 
 
-def train_plainly(root, network, loss_function, batches):
-    """Losses of the steps; network and proxies are trained in place."""
+def train_plainly(root, network, loss_function, batches, layers=None, follow=None):
+    """Losses of the steps; network and proxies are trained in place.
+
+    Args:
+        layers: groups of the backbone's parameters; None: one.
+        follow: called with the optimizer, returns what is called after each step.
+    """
     data = Photos(root)
     optimizer = torch.optim.AdamW(
         [
-            {"params": network.backbone.parameters(), "lr": 1e-4},
+            *(layers or [{"params": network.backbone.parameters(), "lr": 1e-4}]),
             {"params": network.head.parameters(), "lr": 1e-4},
             {"params": loss_function.parameters(), "lr": 1e-2},
         ],
         weight_decay=1e-4,
     )
+    after_step = follow(optimizer) if follow else lambda: None
     network.train()
     losses = []
     for rows in batches:
@@ -92,6 +101,7 @@ def train_plainly(root, network, loss_function, batches):
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+        after_step()
         losses.append(loss.item())
     return losses
 
@@ -118,7 +128,7 @@ def load_plainly(network, loss_function, state):
     assert (set(missing), unexpected) == ({"mean", "std"}, [])
     learned = [value for name, value in state["method"].items() if "_extra" not in name]
     with torch.no_grad():
-        for parameter, value in zip(loss_function.parameters(), learned, strict=True):
+        for parameter, value in zip(loss_function.parameters(), learned, strict=bool(learned)):
             parameter.copy_(value)
 
 
@@ -159,6 +169,57 @@ def test_ten_steps_equal_a_plain_loop(run_framework, photos):
     for name, value in network.state_dict().items():
         assert torch.equal(value, expected_network.state_dict()[name]), name
     assert torch.equal(loss_function.proxies, expected_loss.proxies)
+
+
+TODAY = (
+    *("ema=0.7", "optim.layer_decay=0.6", "optim.schedule=cosine", "optim.warmup_steps=4"),
+    "optim.schedule_args={}",
+)
+
+
+def test_averages_layers_and_warm_up_equal_a_plain_loop(run_framework, photos):
+    start, end, history = train_framework(run_framework, *TODAY)
+    network, loss_function = Network(), pml.ProxyAnchorLoss(CLASSES, DIM, margin=0.1, alpha=32)
+    load_plainly(network, loss_function, start)
+    average = swa_utils.AveragedModel(
+        network, multi_avg_fn=swa_utils.get_ema_multi_avg_fn(0.7), use_buffers=True
+    )
+    layers = param_groups_layer_decay(
+        network.backbone, weight_decay=1e-4, weight_decay_exclude_1d=False, layer_decay=0.6
+    )
+    for layer in layers:
+        layer["lr"] = 1e-4 * layer.pop("lr_scale")
+
+    def follow(optimizer):
+        rates = [group["lr"] for group in optimizer.param_groups]
+        steps = count(1)
+
+        def set_rates(step):
+            share = (step + 1) / 4 if step < 4 else 0.5 * (1 + math.cos(math.pi * (step - 4) / 6))
+            for group, rate in zip(optimizer.param_groups, rates, strict=True):
+                group["lr"] = rate * share
+
+        def after_step():
+            average.update_parameters(network)
+            set_rates(next(steps))
+
+        set_rates(0)
+        return after_step
+
+    schedule = RandomBatches(np.zeros(8 * CLASSES), BATCH, SEED)
+    batches = [schedule.batch(step) for step in range(STEPS)]
+    losses = train_plainly(photos, network, loss_function, batches, layers, follow)
+    np.testing.assert_allclose([float(row["loss"]) for row in history], losses, rtol=1e-5)
+    for stored, expected in ((end["embedder"], network), (end["average"], average.module)):
+        weights = {key.removeprefix("module."): value for key, value in stored.items()}
+        loaded = Network()
+        load_plainly(loaded, loss_function, {"embedder": only_weights(weights), "method": {}})
+        for name, value in expected.state_dict().items():
+            torch.testing.assert_close(loaded.state_dict()[name], value, rtol=1e-4, atol=1e-6)
+
+
+def only_weights(state):
+    return {name: value for name, value in state.items() if name != "n_averaged"}
 
 
 # The methods of the papers, written plainly; float64 on both sides, since they round differently.

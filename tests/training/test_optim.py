@@ -1,15 +1,19 @@
+import copy
+
 import pytest
 import torch
 from hydra.utils import instantiate
+from timm.optim import param_groups_layer_decay
 from torch import nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from dml.config.check import check
-from dml.core.errors import UserError
+from dml.core.errors import ConfigError, UserError
+from dml.models.backbones import TimmBackbone
 from dml.models.embedder import Embedder
 from dml.models.small_cnn import SmallCNN
 from dml.runs.build import Builder
-from dml.training.optim import parameter_groups
+from dml.training.optim import build_optimizer, parameter_groups
 from dml.training.schedules import find_schedule_notes, named_schedule
 
 
@@ -96,7 +100,7 @@ def built_schedule(composed, **node):
     cfg.optim.schedule = node
     builder = Builder(check(cfg))
     network = Embedder(SmallCNN(width=1), 4)
-    _, schedule = builder.optimizer(network, torch.nn.Identity())
+    _, schedule = builder.optimizer(network, torch.nn.Identity(), 1)
     return schedule, [*find_schedule_notes(schedule, 4, has_score=True)]
 
 
@@ -161,3 +165,59 @@ def test_a_run_prints_the_note(run_tiny, capfd):
     plateau = "{_target_:torch.optim.lr_scheduler.ReduceLROnPlateau,mode:min}"
     run_tiny("~optim.schedule", f"+optim.schedule={plateau}", "protocol.epochs=1")
     assert "note: optim.schedule: ReduceLROnPlateau with mode=min" in capfd.readouterr().out
+
+
+@pytest.fixture
+def transformer():
+    torch.manual_seed(0)
+    return Embedder(TimmBackbone("test_vit", "none", input_size=32), 4).double()
+
+
+def train_ten_steps(network, optimizer):
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(10):
+        images = torch.randn(2, 3, 32, 32, dtype=torch.float64, generator=generator)
+        optimizer.zero_grad()
+        ((network(images) - 0.3) ** 2).sum().backward()
+        optimizer.step()
+
+
+@pytest.mark.parametrize("layer_decay", [1.0, 0.7])
+@pytest.mark.parametrize("without", [{}, {"bias": {"weight_decay": 0.0}}])
+def test_groups_equal_those_of_timm_in_a_plain_loop(transformer, layer_decay, without):
+    by_hand = copy.deepcopy(transformer)
+    values = {"lr": 0.01, "weight_decay": 0.1, "groups": without, "layer_decay": layer_decay}
+    train_ten_steps(
+        transformer, torch.optim.AdamW(parameter_groups(transformer, nn.Identity(), **values))
+    )
+    network = by_hand.backbone.network
+    theirs = param_groups_layer_decay(
+        network,
+        weight_decay=0.1,
+        no_weight_decay_list=network.no_weight_decay() if without else (),
+        weight_decay_exclude_1d=bool(without),
+        layer_decay=layer_decay,
+    )
+    for group in theirs:
+        group["lr"] = 0.01 * group.pop("lr_scale")
+    linear = by_hand.head.linear
+    theirs += [
+        {"params": [linear.weight], "lr": 0.01, "weight_decay": 0.1},
+        {"params": [linear.bias], "lr": 0.01, "weight_decay": 0.0 if without else 0.1},
+    ]
+    train_ten_steps(by_hand, torch.optim.AdamW(theirs))
+    expected = dict(by_hand.named_parameters())
+    for name, parameter in transformer.named_parameters():
+        torch.testing.assert_close(parameter, expected[name], rtol=1e-12, atol=1e-14)
+
+
+def test_names_of_the_parts_of_a_group(transformer):
+    parts = parameter_groups(transformer, nn.Identity(), lr=1.0, layer_decay=0.5)
+    names = [part["name"] for part in parts]
+    assert names == ["backbone", *(f"backbone_{i}" for i in range(1, 7)), "head"]
+    assert [part["lr"] for part in parts] == [*(0.5**i for i in range(7)), 1.0]
+    groups = {"backbone": {"betaz": 1}}
+    parts = parameter_groups(transformer, nn.Identity(), lr=1.0, layer_decay=0.5, groups=groups)
+    with pytest.raises(ConfigError) as raised:
+        build_optimizer(torch.optim.Adam, parts, {})
+    assert str(raised.value).count("optim.groups.backbone.betaz: Adam takes no such") == 1

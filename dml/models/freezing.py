@@ -1,0 +1,77 @@
+"""Backbones of which only a part is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch import nn
+
+from dml.core.errors import ConfigError
+from dml.models.embedder import Embedder
+
+AFTER_BLOCKS = ("head.", "norm.")  # layers of timm's networks that are no block
+
+
+def freeze_backbone(embedder: Embedder, train: str | int) -> None:
+    """Freezes the backbone of a network, or its first blocks, with their BatchNorm statistics.
+
+    What is frozen stays in evaluation mode during training. Layers after the blocks, such as a last
+    norm, are trained with them.
+
+    Args:
+        embedder: the network, which is changed.
+        train: "all", "none" (the head alone is trained), or the number of last blocks that are
+            trained, as timm divides the network: the layers of a transformer, the stages of a
+            ResNet.
+
+    Raises:
+        ConfigError: the backbone is none of timm, or has fewer blocks.
+    """
+    if train == "all":
+        return
+    backbone = embedder.backbone
+    layers: dict[str, int] = {}
+    first = 0
+    if train != "none":
+        layers, first = _find_layers(backbone, int(train))
+    for name, parameter in backbone.named_parameters():
+        if name not in layers or layers[name] < first:
+            parameter.requires_grad_(False)
+    embedder.keep_in_evaluation_mode(_find_frozen(backbone))
+
+
+def _find_layers(backbone: nn.Module, count: int) -> tuple[dict[str, int], int]:
+    """Returns parameter → layer of a network of timm, and the first of its last blocks."""
+    network: Any = getattr(backbone, "network", None)
+    if not hasattr(network, "group_matcher"):
+        name = type(network or backbone).__name__
+        raise ConfigError([f"backbone.train: the blocks of {name} are not known; use all or none"])
+    from timm.models import group_parameters
+
+    found = group_parameters(network, network.group_matcher(coarse=True), reverse=True)
+    blocks = {layer for name, layer in found.items() if not name.startswith(AFTER_BLOCKS)}
+    ordered = sorted(blocks - {min(blocks)})  # without the stem
+    if count > len(ordered):
+        raise ConfigError(
+            [f"backbone.train: {count} blocks, but the network has {len(ordered)}; use all"]
+        )
+    return {f"network.{name}": layer for name, layer in found.items()}, ordered[-count]
+
+
+def _find_frozen(module: nn.Module) -> Iterator[nn.Module]:
+    """Yields the largest modules in which no parameter is trained."""
+    trained = [parameter.requires_grad for parameter in module.parameters()]
+    if trained and not any(trained):
+        yield module
+        return
+    for child in module.children():
+        yield from _find_frozen(child)
+
+
+def describe_trained(embedder: Embedder) -> str:
+    """Returns `1.2 of 22.1 million parameters of the network`."""
+    counts = [0, 0]
+    for parameter in embedder.parameters():
+        counts[parameter.requires_grad] += parameter.numel()
+    return f"{counts[1] / 1e6:.3g} of {sum(counts) / 1e6:.3g} million parameters of the network"

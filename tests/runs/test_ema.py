@@ -1,0 +1,99 @@
+"""Averaged weights are evaluated, selected, exported and loaded; the raw ones are trained on."""
+
+import pytest
+import torch
+
+import dml
+from dml.core.errors import ConfigError
+from dml.training.checkpoint_files import read_checkpoint
+from dml.training.train_state import average_weights
+from tests.conftest import run_config
+from tests.killed_process import KILLED, die_at
+from tests.system.finished_runs import JOB, results_of, start
+
+EMA = ("ema=0.8", "optim.schedule=cosine", "optim.schedule_args={}", "optim.warmup_steps=3")
+
+
+@pytest.fixture
+def averaged(run_tiny, kept_states):
+    summary, folder = run_tiny("ema=0.8", "protocol.evaluate_unit=steps", "protocol.epochs=1")
+    return summary, folder
+
+
+def weights_of(folder, name):
+    return read_checkpoint(folder / "checkpoints" / JOB / name)
+
+
+def without_module(average):
+    return {
+        name.removeprefix("module."): value
+        for name, value in average.items()
+        if name != "n_averaged"
+    }
+
+
+def test_the_best_weights_are_the_average_with_its_statistics(averaged):
+    _, folder = averaged
+    best, last = weights_of(folder, "best.pt"), weights_of(folder, "last.pt")
+    average = without_module(last["average"])
+    if best["step"] == last["step"]:
+        assert all(torch.equal(best["embedder"][name], average[name]) for name in average)
+    raw = last["embedder"]
+    moved = {name for name in raw if not torch.equal(raw[name], average[name])}
+    assert {name.rpartition(".")[2] for name in moved} >= {"weight", "running_mean", "running_var"}
+
+
+def test_scores_are_those_of_the_average(averaged, run_tiny):
+    summary, folder = averaged
+    embedder, _ = dml.load(folder)
+    best = weights_of(folder, "best.pt")["embedder"]
+    for name, value in embedder.state_dict().items():
+        assert torch.equal(value, best[name])
+    raw, _ = run_tiny("protocol.evaluate_unit=steps", "protocol.epochs=1")
+    assert raw["metrics"]["map_at_r"] != summary["metrics"]["map_at_r"]
+
+
+def test_training_is_that_without_an_average(run_tiny, kept_states):
+    """Evaluations leave the raw weights where they were."""
+    _, plain = run_tiny()
+    _, averaged = run_tiny("ema=0.9")
+    expected, trained = (weights_of(folder, "last.pt") for folder in (plain, averaged))
+    for name, value in expected["embedder"].items():
+        assert torch.equal(value, trained["embedder"][name]), name
+    assert "average" not in expected
+
+
+def test_an_average_near_zero_decay_scores_as_the_last_step(run_tiny):
+    plain, _ = run_tiny()
+    averaged, _ = run_tiny("ema=1e-9")
+    for name, score in plain["metrics"].items():
+        assert averaged["metrics"][name] == pytest.approx(score, abs=5e-3)
+
+
+@pytest.mark.parametrize("point", ["after_step:10", "after_evaluation:3", "before_rename:2"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_killed_and_continued(composed, tmp_path, point, workers):
+    from dml.config.check import check
+    from dml.runs.folder.run_folder import RunFolder
+    from tests.system.conftest import DIGITS
+
+    folders = []
+    for name in ("calm", "killed"):
+        words = (f"outputs={tmp_path / name}", *DIGITS, *EMA, f"data.workers={workers}")
+        cfg = composed(*words)
+        folders.append(RunFolder.of(check(cfg)))
+        if name == "killed":
+            assert die_at(point, start, cfg) == KILLED
+        run_config(cfg)
+    calm, killed = map(results_of, folders)
+    assert killed == calm
+
+
+class Sticky(torch.nn.Module):
+    def __deepcopy__(self, memo):
+        raise RuntimeError("not this one")
+
+
+def test_a_network_that_cannot_be_copied_is_one_line():
+    with pytest.raises(ConfigError, match="ema: the network cannot be copied: not this one"):
+        average_weights(Sticky(), 0.9)
