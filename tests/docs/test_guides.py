@@ -70,7 +70,7 @@ def smaller(words: list[str]) -> list[str]:
 
 
 def _has_width(words: list[str]) -> bool:
-    return not any(word.startswith(("backbone=custom", "data=features")) for word in words)
+    return not any(word.startswith(("backbone=custom", "backbone=timm", "data=features")) for word in words)
 
 
 @pytest.fixture
