@@ -254,6 +254,33 @@ def test_cleaning_keeps_what_somebody_may_need(tmp_path, name, history):
     (folder / name).unlink()
 
 
+@pytest.mark.parametrize("parent", ["wandb", "tensorboard"])
+def test_folders_above_a_run_may_be_called_as_those_of_trackers(tmp_path, parent):
+    outputs = tmp_path / parent / "outputs"
+    folder = write_stored_run(outputs, None, curve=())
+    (folder / parent).mkdir()
+    (folder / parent / "events").write_bytes(b"12345")
+    notes = folder / "notes.txt"
+    notes.write_text("mine")
+    assert runs(["--runs", str(outputs), "clean", "--yes"]) == 0
+    assert notes.read_text() == "mine"
+    notes.unlink()
+    assert runs(["--runs", str(outputs), "clean", "--yes"]) == 0
+    assert not folder.exists()
+
+
+def test_a_linked_file_stays_and_is_not_counted(tmp_path, capsys):
+    folder = write_stored_run(tmp_path / "outputs")
+    images = tmp_path / "images.npy"
+    images.write_bytes(bytes(5_000_000))
+    (folder / "images.npy").symlink_to(images)
+    assert read_run(folder).size < 100_000
+    assert runs(["--runs", str(tmp_path / "outputs"), "rm", str(folder), "--yes"]) == 0
+    assert "MB" not in capsys.readouterr().out
+    assert not folder.exists()
+    assert images.stat().st_size == 5_000_000
+
+
 def test_overwriting_keeps_files_of_others_in_a_folder_that_is_no_run(tmp_path):
     folder = RunFolder(tmp_path / "run")
     for name in ("notes.txt", "checkpoints/repeat0-fold0/best.pt"):

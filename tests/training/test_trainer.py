@@ -91,6 +91,18 @@ def test_gradients_of_the_network_are_clipped_and_those_of_the_loss_are_not(make
     assert by_norm.state.method.loss.center.grad.abs().max() > 1e-2
 
 
+def test_gradients_of_the_loss_are_clipped_together_with_the_network_if_asked(make):
+    by_value = make(clip_value=1e-4, clip_loss_parameters=True, epochs=1)
+    by_value.fit()
+    assert by_value.state.method.loss.center.grad.abs().max() == pytest.approx(1e-4)
+    assert max(p.grad.abs().max() for p in by_value.state.embedder.parameters()) <= 1e-4
+    by_norm = make(clip_norm=1e-3, clip_loss_parameters=True, epochs=1)
+    by_norm.fit()
+    trained = [*by_norm.state.embedder.parameters(), *by_norm.state.method.parameters()]
+    norm = torch.cat([p.grad.flatten() for p in trained]).norm()
+    assert norm.item() == pytest.approx(1e-3, rel=1e-4)  # of both as one vector
+
+
 def test_gradients_whose_squares_exceed_float32_are_clipped_to_the_norm(make):
     step = make(clip_norm=1e-3)._train_on
     parameters = list(step.embedder.parameters())
