@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from dml.core.errors import UserError
+from dml.core.errors import RunStopped, UserError
+from dml.core.waits import NoAnswerError
 from dml.methods.plain import Plain
 from dml.models.embedder import Embedder
 from dml.models.small_cnn import SmallCNN
@@ -120,6 +121,40 @@ def test_the_first_of_equal_evaluations_is_best_and_never_the_untrained_one(make
     assert trainer.stopping.best_epoch == 2.0
     assert trainer.checkpoints.load_best()["step"] == 4
     assert [row["map_at_r"] for row in trainer.logged] == [0.9, 0.2, 0.4, 0.4]
+
+
+@pytest.mark.parametrize("reason", [RunStopped("stopped by SIGTERM", 143), NoAnswerError("silent")])
+def test_a_stopped_evaluation_is_repeated_with_the_same_numbers(make, reason):
+    drawn = []
+
+    def score(stops_at=None):
+        drawn.append(torch.rand(()).item())
+        if len(drawn) == stops_at:
+            raise reason
+        return {"map_at_r": 0.5}
+
+    make(score).fit()
+    undisturbed = [*drawn]
+    drawn.clear()
+    stopped = make(lambda: score(stops_at=2))
+    with pytest.raises(type(reason)):
+        stopped.fit()
+    drawn.clear()
+    continued = make(score)
+    continued.load_state_dict(stopped.checkpoints.load())
+    continued.fit()
+    assert drawn == undisturbed[1:]
+
+
+@pytest.mark.parametrize("score_untrained", [True, False])
+def test_without_epochs_the_untrained_network_is_the_best(make, score_untrained):
+    trainer = make(epochs=0, score_untrained=score_untrained)
+    before = backbone(trainer).clone()
+    trainer.fit()
+    assert trainer.finished
+    assert [row["map_at_r"] for row in trainer.logged] == [0.5]
+    assert trainer.checkpoints.load_best()["metrics"] == {"map_at_r": 0.5}
+    assert torch.equal(backbone(trainer), before)
 
 
 def test_it_stops_early_unless_the_method_has_a_next_stage(make):
