@@ -1,11 +1,14 @@
+import gc
 import os
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import pytest
 
-from dml.cli.hydra_command import run_command
+from dml.cli.hydra_command import run_command, typed_overrides
+from dml.core.errors import UserError
 from dml.core.exit_status import ExitStatus
 from tests.conftest import TINY
 
@@ -60,6 +63,56 @@ def test_a_failed_job_does_not_stop_the_others(command_line, tmp_path):
     assert "  data.batch_size=0: data.batch_size: 0 must" in err  # what is shared is left out
     assert out.count("run folder") == 1
     assert len(list(tmp_path.rglob("summary.json"))) == 1
+
+
+def test_a_failed_job_keeps_no_memory(tmp_path, monkeypatch):
+    """Of its networks, of which the next job needs the room."""
+    kept, alive = [], []
+
+    class Network:
+        pass
+
+    def fail(cfg):
+        alive.extend(network() is not None for network in kept)
+        network = Network()
+        network.itself = network
+        kept.append(weakref.ref(network))
+        try:
+            raise ValueError("the cause has frames, too")
+        except ValueError as error:
+            raise UserError("data: none") from error
+
+    words = ["-m", f"hydra.sweep.dir={tmp_path}", "seed=1,2,3"]
+    monkeypatch.setattr(sys, "argv", ["train.py"])
+    gc.disable()
+    try:
+        assert run_command(words, fail, "train", lambda: "") == ExitStatus.FAILED
+    finally:
+        gc.enable()
+    assert alive == [False] * 3
+
+
+@pytest.mark.parametrize("seeds", ["4", "4,5"])
+@pytest.mark.parametrize("trust", [[], ["trust=true"]])
+def test_a_job_knows_what_its_command_sets(tmp_path, monkeypatch, seeds, trust):
+    """Also what Hydra has not seen: it is stored with the run."""
+    (tmp_path / "best.yaml").write_text("optim.lr: 0.25\n")
+    seen = {}
+
+    def note(cfg):
+        assert cfg.optim.lr == 0.25
+        seen[cfg.seed] = {*typed_overrides()}
+        return 0.5, None
+
+    monkeypatch.setattr(sys, "argv", ["train.py"])
+    params, sweep = f"params={tmp_path}/best.yaml", []
+    if "," in seeds:
+        sweep = ["-m", f"hydra.sweep.dir={tmp_path}"]
+    words = [*sweep, params, "loss=ms", f"seed={seeds}", *trust]
+    assert run_command(words, note, "train", lambda: "") == ExitStatus.FINISHED
+    values = params if sweep else "optim.lr=0.25"  # those of a sweep differ from job to job
+    for seed in map(int, seeds.split(",")):
+        assert seen[seed] == {"loss=ms", f"seed={seed}", values, *trust}
 
 
 def test_jobs_that_fail_for_the_same_reason_are_listed_together(command_line, tmp_path):

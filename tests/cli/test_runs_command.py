@@ -2,6 +2,7 @@ import errno
 import json
 import os
 import shutil
+import stat
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -123,6 +124,8 @@ def open_folder():
     """A folder that other users may read, which those of pytest are not."""
     with tempfile.TemporaryDirectory() as name:
         os.chmod(name, 0o755)
+        if not all(parent.stat().st_mode & stat.S_IXOTH for parent in Path(name).parents):
+            pytest.skip("other users cannot reach the folder of temporary files")
         yield Path(name)
 
 
@@ -135,11 +138,13 @@ def test_a_folder_of_another_user(open_folder):
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
-        os.setgroups([])
-        os.setresuid(65534, 65534, 65534)
-        told = [path.name for path in find_unreadable(open_folder)]
-        os.write(write, json.dumps([told, len(find_runs(open_folder))]).encode())
-        os._exit(0)
+        try:
+            os.setgroups([])
+            os.setresuid(65534, 65534, 65534)
+            told = [path.name for path in find_unreadable(open_folder)]
+            os.write(write, json.dumps([told, len(find_runs(open_folder))]).encode())
+        finally:
+            os._exit(0)
     os.waitpid(child, 0)
     os.close(write)
     with open(read) as answer:
@@ -252,6 +257,33 @@ def test_cleaning_keeps_what_somebody_may_need(tmp_path, name, history):
     assert runs(["--runs", str(tmp_path), "clean", "--yes"]) == 0
     assert (folder / name).read_bytes() == b"12345"
     (folder / name).unlink()
+
+
+@pytest.mark.parametrize("parent", ["wandb", "tensorboard"])
+def test_folders_above_a_run_may_be_called_as_those_of_trackers(tmp_path, parent):
+    outputs = tmp_path / parent / "outputs"
+    folder = write_stored_run(outputs, None, curve=())
+    (folder / parent).mkdir()
+    (folder / parent / "events").write_bytes(b"12345")
+    notes = folder / "notes.txt"
+    notes.write_text("mine")
+    assert runs(["--runs", str(outputs), "clean", "--yes"]) == 0
+    assert notes.read_text() == "mine"
+    notes.unlink()
+    assert runs(["--runs", str(outputs), "clean", "--yes"]) == 0
+    assert not folder.exists()
+
+
+def test_a_linked_file_stays_and_is_not_counted(tmp_path, capsys):
+    folder = write_stored_run(tmp_path / "outputs")
+    images = tmp_path / "images.npy"
+    images.write_bytes(bytes(5_000_000))
+    (folder / "images.npy").symlink_to(images)
+    assert read_run(folder).size < 100_000
+    assert runs(["--runs", str(tmp_path / "outputs"), "rm", str(folder), "--yes"]) == 0
+    assert "MB" not in capsys.readouterr().out
+    assert not folder.exists()
+    assert images.stat().st_size == 5_000_000
 
 
 def test_overwriting_keeps_files_of_others_in_a_folder_that_is_no_run(tmp_path):

@@ -188,6 +188,15 @@ def test_other_options_are_not(option):
         parse_network("timm:resnet50", [option], "x")
 
 
+def test_a_choice_of_a_group_is_no_path(tmp_path):
+    """Neither to a file of somebody else, nor to one of another group."""
+    (tmp_path / "x.yaml").write_text("loss: {_target_: os.system}")
+    for choice in (tmp_path / "x", "../loss/ms", "./cub", "../data/cub"):
+        with pytest.raises(UserError, match="not taken from a file"):
+            parse_network("timm:resnet50", [f"data={choice}"], "x")
+    assert parse_network("timm:resnet50", ["data=cub"], "x").options == ["data=cub"]
+
+
 def test_a_network_of_the_hub_needs_trust():
     with pytest.raises(UserError, match="nothing is fetched"):
         parse_network("timm:hf-hub:a/b", [], "x")

@@ -14,7 +14,16 @@ import pytest
 from dml.core import locks, waits
 from dml.core.atomic_io import write_text
 from dml.core.errors import RunStopped, UserError
-from dml.core.locks import Busy, HolderWait, is_locked, lock_all, try_lock, wait_for_lock
+from dml.core.locks import (
+    Busy,
+    FolderGone,
+    HolderWait,
+    is_locked,
+    lock_all,
+    share_folder,
+    try_lock,
+    wait_for_lock,
+)
 from dml.core.replaced_folder import replace_folder
 from dml.core.signals import StopRequest
 from dml.core.waits import NoAnswerError
@@ -206,3 +215,64 @@ def test_time_in_which_this_process_was_stopped_counts_for_nobody(holder, tmp_pa
         silence.check([tmp_path / "claim.lock"])
     with pytest.raises(NoAnswerError, match="for 3 s"):
         silence.check([tmp_path / "claim.lock"])
+
+
+def test_only_a_child_of_this_machine_is_ended(holder, tmp_path):
+    """Numbers of processes are those of a machine."""
+    path = tmp_path / "another.lock"
+    for name in (f"process {holder.pid} on elsewhere", f"process {os.getpid()} on here", "", "x"):
+        path.write_text(name)
+        assert not locks.kill_child(path)
+        assert holder.is_alive()
+    path.write_text(f"process {holder.pid} on {socket.gethostname()}\n")
+    assert locks.kill_child(path)
+    assert not holder.is_alive()
+
+
+def test_a_child_gives_no_sign_of_life_of_its_parent(impatient, tmp_path, monkeypatch):
+    monkeypatch.setattr(locks, "kill_child", lambda path: False)
+    held, of_child = tmp_path / "claim.lock", tmp_path / "child" / "claim.lock"
+
+    def live():
+        with try_lock(of_child):
+            signal.pause()
+
+    def hold():
+        with try_lock(held):
+            child = FORK.Process(target=live)
+            child.start()
+            signal.pause()
+
+    process = forked.context().Process(target=hold)
+    process.start()
+    while not is_locked(of_child):
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGSTOP)
+
+    def wait():
+        silence, end = HolderWait(), time.monotonic() + 15
+        while time.monotonic() < end:
+            silence.check([held])
+            time.sleep(0.05)
+
+    try:
+        with pytest.raises(NoAnswerError, match=f"process {process.pid} on"):
+            wait()
+    finally:
+        process.kill()
+        os.kill(int(of_child.read_text().split()[1]), signal.SIGKILL)
+
+
+def test_a_shared_folder_that_is_gone_is_named(tmp_path):
+    folder = tmp_path / "study"
+
+    def write(name):
+        with share_folder(folder):
+            if name == "journal.log":
+                folder.rename(tmp_path / "moved")
+            (folder / name).write_text("")
+
+    with pytest.raises(FolderGone, match="study was deleted, moved or replaced"):
+        write("journal.log")
+    with pytest.raises(FileNotFoundError):  # for another reason
+        write("absent/journal.log")

@@ -1,4 +1,5 @@
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -87,6 +88,19 @@ def test_marks_of_texts(tmp_path):
     ours = has_mark("report")
     with pytest.raises(UserError, match="choose another name, or add overwrite=true"):
         check_output(tmp_path / "x.npz", "save", (), ours, hint="overwrite=true")
+
+
+def test_an_input_is_known_by_each_of_its_names(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    table = tmp_path / "x.csv"
+    table.write_text("1,2")
+    (tmp_path / "linked.csv").symlink_to(table)
+    (tmp_path / "second_name.csv").hardlink_to(table)
+    (tmp_path / "copy.csv").write_text("1,2")
+    for name in ("linked.csv", "second_name.csv", "x.csv"):
+        with pytest.raises(UserError, match=f"--out: {name} is read by this command"):
+            check_not_input(Path(name), "--out", table)
+    check_not_input(Path("copy.csv"), "--out", table)
 
 
 NO_NAMES = ("../evil", "/evil", "a/b", "..", ".", "", "-x", "a\0b", "x" * 200)

@@ -68,6 +68,10 @@ def test_images_of_phones_are_read_with_their_plugin(forget_formats, monkeypatch
     readable_suffixes.cache_clear()
     assert is_readable(path.name)
     assert load_image(path).unique().tolist() == [7]
+    path.write_bytes(b"cut")
+    with pytest.raises(UserError, match="cannot decode") as damaged:
+        load_image(path)
+    assert "pip install" not in str(damaged.value)  # which would not help
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
+from dml.core import waits
+from dml.core.waits import Wait
+from dml.data import loaders
 from dml.data.image_dataset import ImageDataset
 from dml.data.image_index import ImageIndex, Subset
 from dml.data.loaders import (
@@ -151,6 +154,37 @@ def test_a_death_is_raised_where_the_next_batch_is_awaited():
     with pytest.raises(RuntimeError) as error:
         list(batches)
     assert str(error.value).startswith(DEAD_WORKER)
+
+
+class Awaited(Dataset):
+    """Rows that come once somebody has waited for them."""
+
+    def __init__(self, is_waited_for):
+        self.is_waited_for = is_waited_for
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, row):
+        self.is_waited_for.acquire()
+        return row
+
+
+def test_each_batch_is_waited_for_anew(monkeypatch):
+    """Not all batches together: a slow disk is no silent process."""
+    monkeypatch.setattr(loaders, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(waits, "LIMIT_SECONDS", 10)  # counted in looks, not by a clock
+    is_waited_for = multiprocessing.get_context("fork").Semaphore(0)
+
+    class Release(Wait):
+        def check(self, seconds):
+            if round(seconds / loaders.POLL_SECONDS) == 3:
+                is_waited_for.release()
+            super().check(seconds)
+
+    monkeypatch.setattr(loaders, "Wait", Release)
+    loader = DataLoader(Awaited(is_waited_for), num_workers=1, multiprocessing_context="fork")
+    assert [batch.item() for batch in iterate(loader)] == [0, 1, 2, 3]
 
 
 def test_the_end_of_python_waits_for_no_process():

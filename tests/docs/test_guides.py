@@ -70,7 +70,8 @@ def smaller(words: list[str]) -> list[str]:
 
 
 def _has_width(words: list[str]) -> bool:
-    return not any(word.startswith(("backbone=custom", "backbone=timm", "data=features")) for word in words)
+    others = ("backbone=custom", "backbone=timm", "data=features")
+    return not any(word.startswith(others) for word in words)
 
 
 @pytest.fixture

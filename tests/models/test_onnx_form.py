@@ -1,5 +1,8 @@
 """Height and width of an ONNX form are free only where other sizes agree with PyTorch."""
 
+from importlib.util import find_spec
+from math import inf, nan
+
 import pytest
 import torch
 from torch import nn
@@ -7,7 +10,9 @@ from torch import nn
 from dml.core.errors import UserError
 from dml.models.onnx_form import make_onnx
 
-pytest.importorskip("onnxruntime")
+needs_onnx = pytest.mark.skipif(
+    find_spec("onnxruntime") is None, reason="onnxruntime is not installed"
+)
 
 
 class Net(nn.Module):
@@ -32,6 +37,7 @@ class Net(nn.Module):
         return self.layer(x).mean(dim=(2, 3))
 
 
+@needs_onnx
 @pytest.mark.parametrize(
     ("case", "free"),
     [("plain", True), ("large", False), ("small", False), ("oblong", False), ("flat", False)],
@@ -44,14 +50,41 @@ def test_sizes_that_are_free(case, free):
     assert not make_onnx(Net("plain").eval(), 8, 8, may_be_free=False).is_free
 
 
+@needs_onnx
 def test_a_network_that_depends_on_the_batch():
     with pytest.raises(UserError, match=r"onnx: differs from PyTorch by .* of 8x12 pixels"):
         make_onnx(Net("batch").eval(), 8, 12, may_be_free=True)
 
 
+@needs_onnx
 @pytest.mark.parametrize(("largest", "free"), [(8, False), (16, True)])
 def test_sizes_are_free_only_if_several_were_tried(monkeypatch, largest, free):
     """Of large images, only half the size fits into memory."""
     monkeypatch.setattr("dml.models.onnx_form.MOST", largest)
     torch.manual_seed(0)
     assert make_onnx(Net("plain").eval(), 8, 8, may_be_free=True).is_free is free
+
+
+@pytest.mark.parametrize("may_be_free", [True, False])
+@pytest.mark.parametrize(
+    ("of_network", "of_form"),
+    [(nan, nan), (nan, 0.0), (0.0, nan), (inf, inf), (0.0, inf), (0.0, 1e-4)],
+)
+def test_embeddings_that_are_no_numbers_never_agree(monkeypatch, may_be_free, of_network, of_form):
+    class Constant(nn.Module):
+        """Embeds each image as the same four values."""
+
+        def __init__(self, value):
+            super().__init__()
+            self.value = value
+
+        def forward(self, images):
+            return torch.full((len(images), 4), self.value)
+
+    def export(*arguments, **options):
+        form = Constant(of_form)
+        return lambda images: (form(images),)
+
+    monkeypatch.setattr(torch.onnx, "export", export)
+    with pytest.raises(UserError, match="onnx: differs from PyTorch by"):
+        make_onnx(Constant(of_network), 8, 8, may_be_free)

@@ -6,6 +6,7 @@ import torch
 from dml.retrieval import nearest_neighbors, retrieval_metrics
 from dml.retrieval.exact import cpu_search, search
 from dml.retrieval.exact.plain_search import PlainSearch
+from dml.retrieval.exact.scaled_gallery import ROUND, ScaledGallery
 from tests.retrieval import reference
 
 ENGINES = ["cpu", "plain", "faiss"]
@@ -121,3 +122,32 @@ def test_products_are_true_float32_whatever_training_uses(generator):
     finally:
         backends[0].fp32_precision, backends[1].fp32_precision = before
     assert torch.get_float32_matmul_precision() == "highest"
+
+
+class LeastExact(PlainSearch):
+    """Scores with the largest errors that the bound allows: too low for item 0, else too high."""
+
+    def best(self, query_nE, m):
+        gallery = self.gallery
+        error_n = 0.95 * gallery.error(query_nE[:, -1])
+        scores_nm = query_nE.double() @ gallery.rows.double().T + error_n[:, None]
+        scores_nm[:, gallery.row_of_item[0]] -= 2 * error_n
+        scores, rows = scores_nm.topk(m, dim=1)
+        return scores.float(), rows
+
+
+def test_neighbors_are_exact_for_all_errors_that_the_bound_allows(monkeypatch):
+    """Item 0 is the nearest, and no candidate: items that are farther by 1.7 errors seem nearer."""
+    size, others = 64, 8
+    query = torch.zeros(1, size, dtype=torch.float64)
+    far = torch.eye(size, dtype=torch.float64)
+    far = torch.cat([far, -far])
+    gallery = far
+    for _ in range(2):  # the first gallery tells the bound
+        scaled = ScaledGallery(gallery, query, ROUND)
+        error = scaled.error(scaled.queries(query)[:, -1]) / scaled.scale**2
+        behind = torch.tensor([0.0, 0.2, *[1.7] * others], dtype=torch.float64)
+        squared = 0.25 + 2 * error * behind
+        gallery = torch.cat([far[: others + 2] * squared.sqrt()[:, None], far])
+    monkeypatch.setattr(search, "CpuSearch", LeastExact)
+    assert nearest_neighbors(query, gallery, k=1).indices.item() == 0

@@ -61,6 +61,11 @@ def test_an_export_of_an_export(runs, tmp_path):
     assert width_of(second) == width_of(runs[0])
     with pytest.raises(UserError, match="is the folder that is exported"):
         dml.export(first, first)
+    (tmp_path / "link").symlink_to(first)
+    before = contents(first)
+    with pytest.raises(UserError, match="is the folder that is exported"):
+        dml.export(tmp_path / "link", first)
+    assert contents(first) == before
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from dml.retrieval import retrieval_metrics
 from dml.runs.build import Builder
 from dml.runs.experiment import resume
 from dml.runs.folder.run_folder import load_config
-from dml.runs.load import export_onnx
+from dml.runs.load import ToPixels, export_onnx
 from tests.conftest import run_config
 
 
@@ -67,6 +67,26 @@ def test_a_run_with_several_models(run_small, tmp_path):
         assert not torch.equal(embed(third), embed(first))
         exported = dml.export(folder, tmp_path / "exported", fold=2)
         assert torch.equal(embed(dml.load(exported)), embed(third))
+
+
+@pytest.mark.parametrize("mode", ["L", "LA", "RGB", "RGBA"])
+@pytest.mark.parametrize("background", ["white", "black"])
+def test_an_image_as_a_tensor_has_the_pixels_of_the_image(mode, background):
+    """Pixels c×H×W, with or without alpha."""
+    values = np.random.default_rng(0).integers(0, 256, (6, 5, len(mode)), dtype=np.uint8)
+    image = Image.fromarray(values.squeeze(-1) if mode == "L" else values, mode)
+    convert = ToPixels(background)
+    pixels = convert(torch.from_numpy(values).permute(2, 0, 1))
+    assert torch.equal(pixels, convert(image))
+    if "A" in mode:
+        assert not torch.equal(pixels, ToPixels("blue")(image))
+
+
+def test_networks_are_on_the_device_that_is_asked_for(run_tiny):
+    _, folder = run_tiny("protocol.epochs=0")
+    (of_all,) = dml.load_all(folder, device="meta").values()
+    for embedder, _ in (dml.load(folder, device="meta"), of_all):
+        assert {parameter.device.type for parameter in embedder.parameters()} == {"meta"}
 
 
 def test_names_of_the_package():

@@ -71,3 +71,16 @@ def test_a_stopped_process_is_named(store, capfd):
     assert err.count("note: torchrun: process 0 ") == 1  # by the first process that answers
     assert err.count(f"{named} ") >= 2
     assert "the same command continues repeat0-fold0 from step 20" in err
+
+
+def test_each_silence_has_a_note(store, capfd):
+    shared = dist.FileStore(str(store), 2)
+    line = "note: torchrun: process 1 (123 on there) has not answered"
+    with Heartbeats(shared, 0, 2, "it ends after 15 minutes").running():
+        for beat in (1, 2):
+            shared.set("alive1", f"{beat} 123 there")
+            err, end = "", time.monotonic() + 30
+            while line not in err:
+                assert time.monotonic() < end
+                time.sleep(0.05)
+                err += capfd.readouterr().err

@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from dml.core.errors import UserError
+from dml.core.errors import RunStopped, UserError
+from dml.core.waits import NoAnswerError
 from dml.methods.plain import Plain
 from dml.models.embedder import Embedder
 from dml.models.small_cnn import SmallCNN
@@ -91,6 +92,18 @@ def test_gradients_of_the_network_are_clipped_and_those_of_the_loss_are_not(make
     assert by_norm.state.method.loss.center.grad.abs().max() > 1e-2
 
 
+def test_gradients_of_the_loss_are_clipped_together_with_the_network_if_asked(make):
+    by_value = make(clip_value=1e-4, clip_loss_parameters=True, epochs=1)
+    by_value.fit()
+    assert by_value.state.method.loss.center.grad.abs().max() == pytest.approx(1e-4)
+    assert max(p.grad.abs().max() for p in by_value.state.embedder.parameters()) <= 1e-4
+    by_norm = make(clip_norm=1e-3, clip_loss_parameters=True, epochs=1)
+    by_norm.fit()
+    trained = [*by_norm.state.embedder.parameters(), *by_norm.state.method.parameters()]
+    norm = torch.cat([p.grad.flatten() for p in trained]).norm()
+    assert norm.item() == pytest.approx(1e-3, rel=1e-4)  # of both as one vector
+
+
 def test_gradients_whose_squares_exceed_float32_are_clipped_to_the_norm(make):
     step = make(clip_norm=1e-3)._train_on
     parameters = list(step.embedder.parameters())
@@ -108,6 +121,40 @@ def test_the_first_of_equal_evaluations_is_best_and_never_the_untrained_one(make
     assert trainer.stopping.best_epoch == 2.0
     assert trainer.checkpoints.load_best()["step"] == 4
     assert [row["map_at_r"] for row in trainer.logged] == [0.9, 0.2, 0.4, 0.4]
+
+
+@pytest.mark.parametrize("reason", [RunStopped("stopped by SIGTERM", 143), NoAnswerError("silent")])
+def test_a_stopped_evaluation_is_repeated_with_the_same_numbers(make, reason):
+    drawn = []
+
+    def score(stops_at=None):
+        drawn.append(torch.rand(()).item())
+        if len(drawn) == stops_at:
+            raise reason
+        return {"map_at_r": 0.5}
+
+    make(score).fit()
+    undisturbed = [*drawn]
+    drawn.clear()
+    stopped = make(lambda: score(stops_at=2))
+    with pytest.raises(type(reason)):
+        stopped.fit()
+    drawn.clear()
+    continued = make(score)
+    continued.load_state_dict(stopped.checkpoints.load())
+    continued.fit()
+    assert drawn == undisturbed[1:]
+
+
+@pytest.mark.parametrize("score_untrained", [True, False])
+def test_without_epochs_the_untrained_network_is_the_best(make, score_untrained):
+    trainer = make(epochs=0, score_untrained=score_untrained)
+    before = backbone(trainer).clone()
+    trainer.fit()
+    assert trainer.finished
+    assert [row["map_at_r"] for row in trainer.logged] == [0.5]
+    assert trainer.checkpoints.load_best()["metrics"] == {"map_at_r": 0.5}
+    assert torch.equal(backbone(trainer), before)
 
 
 def test_it_stops_early_unless_the_method_has_a_next_stage(make):

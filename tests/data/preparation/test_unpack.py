@@ -1,4 +1,5 @@
 import os
+import random
 import shutil
 import stat
 import tarfile
@@ -50,6 +51,37 @@ def test_files_come_out_as_they_went_in(kind: str, tmp_path: Path):
         unpack(archive, tmp_path / "again")
 
 
+@pytest.mark.parametrize("kind", ["gztar", "bztar", "xztar", "zip"])
+def test_a_changed_byte_is_noticed(kind: str, tmp_path: Path):
+    """Also where the archive has as many bytes as before, and each of them can be decompressed."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "noise").write_bytes(random.Random(0).randbytes(100_000))
+    archive = Path(shutil.make_archive(str(tmp_path / "good"), kind, tmp_path / "in"))
+    content = bytearray(archive.read_bytes())
+    content[50_000] ^= 1
+    archive.write_bytes(content)
+    with pytest.raises(UserError, match=r"is damaged \(.+\); download the file again"):
+        unpack(archive, tmp_path / "out")
+
+
+@pytest.mark.parametrize("suffix", [".tgz", ".zip", ".tar"])
+def test_a_page_instead_of_an_archive(suffix: str, tmp_path: Path):
+    archive = (tmp_path / "images").with_suffix(suffix)
+    archive.write_text("<html>the file has moved</html>")
+    with pytest.raises(UserError, match=r"is damaged \(.+\); download the file again"):
+        unpack(archive, tmp_path / "out")
+
+
+@pytest.mark.parametrize("kind", ["gztar", "zip"])
+def test_a_disk_that_refuses_a_file_is_no_damage(kind: str, tmp_path: Path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_text("one")
+    archive = Path(shutil.make_archive(str(tmp_path / "good"), kind, tmp_path / "in"))
+    (tmp_path / "out" / "a.txt").mkdir(parents=True)  # in the place of the file
+    with pytest.raises(IsADirectoryError):
+        unpack(archive, tmp_path / "out")
+
+
 @pytest.mark.parametrize(
     ("build", "reason"),
     [
@@ -60,8 +92,13 @@ def test_files_come_out_as_they_went_in(kind: str, tmp_path: Path):
         (hostile_tar("link", "/etc", tarfile.SYMTYPE), "is a link or a device"),
         (hostile_tar("link", "set/a.txt", tarfile.LNKTYPE), "is a link or a device"),
         (hostile_tar("node", "", tarfile.CHRTYPE), "is a link or a device"),
+        (hostile_tar("node", "", tarfile.BLKTYPE), "is a link or a device"),
+        (hostile_tar("node", "", tarfile.FIFOTYPE), "is a link or a device"),
         (hostile_zip("../evil"), "leads out"),
         (hostile_zip("link", stat.S_IFLNK | 0o777), "is a link or a device"),
+        (hostile_zip("node", stat.S_IFCHR | 0o666), "is a link or a device"),
+        (hostile_zip("node", stat.S_IFBLK | 0o666), "is a link or a device"),
+        (hostile_zip("node", stat.S_IFIFO | 0o666), "is a link or a device"),
     ],
 )
 def test_hostile_archive_is_refused(build: Callable[[Path], Path], reason: str, tmp_path: Path):

@@ -56,11 +56,15 @@ def test_unfinished_runs(tmp_path):
 
 @pytest.mark.parametrize(
     ("lock", "state"),
-    [("run.lock", State.RUNNING), ("search/trials/0003/run.lock", State.SEARCHING)],
+    [
+        ("run.lock", State.RUNNING),
+        ("checkpoints/repeat0-fold0/run.lock", State.RUNNING),
+        ("search/trials/0003/run.lock", State.SEARCHING),
+    ],
 )
 @pytest.mark.promise("runs.md", "a process works in a folder: the run is listed as running")
 def test_a_run_at_work_holds_its_lock(tmp_path, lock, state):
-    folder = write_stored_run(tmp_path, None)
+    folder = write_stored_run(tmp_path / "search" / "outputs", None)
     with try_lock(folder / lock):
         assert read_run(folder).state == state
     (folder / lock).write_text("process 1 on a machine that was switched off\n")
