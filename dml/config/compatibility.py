@@ -117,6 +117,8 @@ def _find_size_conflicts(config: Config) -> Iterator[tuple[str, str]]:
 
 def _find_training_conflicts(config: Config) -> Iterator[tuple[str, str]]:
     optim, part = config.optim, config.backbone.get("train", "all")
+    if config.transform.then and config.backbone["_target_"] == IDENTITY:
+        yield "transform.then", "augments images, and stored features are none; leave it out"
     is_count = type(part) is int and part > 0
     if not is_count and part not in ("all", "none"):
         yield "backbone.train", f"{part} must be all, none, or a number of blocks, at least 1"

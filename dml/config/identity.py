@@ -41,6 +41,7 @@ ADDED: dict[str, Any] = {
     "optim.layer_decay": 1.0,
     "optim.schedule_unit": "epochs",
     "optim.warmup_steps": 0,
+    "transform.then": [],
 }
 
 

@@ -25,6 +25,7 @@ from dml.core.option_values import (
     MAX_IMAGE_PIXELS,
     SPLITS,
     Augmentation,
+    MoreAugmentation,
     RetrievalBackend,
     Sampler,
 )
@@ -202,6 +203,7 @@ class TransformConfig(Node):
     padding: Annotated[int, Field(ge=0, le=MAX_PIXELS)]
     degrees: Annotated[float, Field(ge=0, le=360)]
     test_resize: Literal["auto"] | Pixels | None
+    then: list[MoreAugmentation | TargetNode] = []
 
 
 class OptimConfig(Node):

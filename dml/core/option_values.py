@@ -10,6 +10,7 @@ from typing import Literal, get_args
 
 Sampler = Literal["random", "class_stream", "balanced"]  # data.sampler
 Augmentation = Literal["random_resized_crop", "random_affine", "random_crop", "none"]
+MoreAugmentation = Literal["color_jitter", "rand_augment", "trivial_augment", "random_erasing"]
 RetrievalBackend = Literal["auto", "torch", "faiss"]  # evaluation.backend
 BACKENDS = get_args(RetrievalBackend)
 MAX_IMAGE_PIXELS = 178_956_970  # default of data.max_pixels; Pillow refuses larger images

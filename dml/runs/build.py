@@ -25,6 +25,7 @@ from dml.config.signatures import import_target
 from dml.config.stored_network import TIMM
 from dml.core.errors import ConfigError, UserError
 from dml.data import transforms
+from dml.data.augmentations import NAMED, Augment, Augmentations
 from dml.data.cache import open_image_source
 from dml.data.image_dataset import ImageSource
 from dml.data.image_index import ImageIndex, Subset
@@ -262,6 +263,22 @@ class Builder:
             test=transforms.eval_transform(size, resize=resize, interpolation=spec.interpolation),
             to_input=transforms.ToInput(spec.mean, spec.std, spec.channel_order, spec.scale),
         )
+
+    def augmentations(self) -> Augmentations:
+        """The augmentations after crop and flip.
+
+        Raises:
+            ConfigError: one does not exist, or rejects its options.
+        """
+        steps: list[tuple[str, Augment]] = []
+        for number, choice in enumerate(self.config.transform.then):
+            name = f"transform.then[{number}]"
+            if isinstance(choice, str):
+                steps.append((name, NAMED[choice]()))
+                continue
+            description = "an augmentation, which can be called with an image"
+            steps.append((name, Constructor(choice, name, (), Callable, description)()))
+        return Augmentations(steps)
 
     def method(self, num_classes: int, embedding_size: int) -> Method:
         """The method with its loss, miner and their parameters.

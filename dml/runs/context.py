@@ -34,6 +34,8 @@ from dml.training.train_state import (
     set_random_state,
 )
 
+SIDE = 64  # of the image on which augmentations are tried, where images keep their size
+
 
 @dataclass
 class RunContext:
@@ -126,6 +128,11 @@ class JobModel(Model):
         super().__init__(
             context.builder, embedder, context.index, device, context.source, world, processes
         )
+        if config.transform.then:
+            more = context.builder.augmentations()
+            more.check(self.pixels or SIDE)
+            train = nn.Sequential(self.transforms.train, more)
+            self.transforms = self.transforms._replace(train=train)
         classes, size = job.train.num_classes, embedder.embedding_size
         self.method = context.builder.method(classes, size).to(device)
         self._builder = context.builder
