@@ -32,7 +32,7 @@ EXPECTED = {
 
 def _build(name, **changes):
     config = OmegaConf.load(CONFIGS / f"{name}.yaml")
-    del config["name"]
+    del config["name"], config["train"]  # are no arguments
     return instantiate(config, **{"weights": "none", **changes})
 
 
