@@ -30,6 +30,7 @@ ROOTS = ("data.root", "data.reader.root")
 # Options that were added after runs had been stored, with the default that acts as before. They
 # are part of the identity only where they differ from it: older runs keep their digests.
 ADDED: dict[str, Any] = {
+    "backbone.args": {},
     "backbone.checkpointing": False,
     "backbone.train": "all",
     "code": {},  # see `own_code.py`

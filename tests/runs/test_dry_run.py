@@ -1,4 +1,5 @@
 import copy
+from functools import partial
 
 import pytest
 import torch
@@ -12,12 +13,18 @@ from dml.runs.dry_run import dry_run
 HERE = __name__
 
 
+def optimizer_of(builder, steps_per_epoch=1):
+    """What builds the optimizer, and how often a run steps its schedule."""
+    build = partial(builder.optimizer, steps_per_epoch=steps_per_epoch)
+    return build, builder.config.protocol.epochs
+
+
 def tried(cfg):
     """Builds network and loss for eight numbers and two classes, and tries them."""
     builder = Builder(config := check(cfg))
     builder.check_arguments()
     builder.embedder()
-    dry_run(builder.method(2, 8), config, builder.optimizer, 2, 8, torch.device("cpu"))
+    dry_run(builder.method(2, 8), config, *optimizer_of(builder), 2, 8, torch.device("cpu"))
 
 
 @pytest.mark.parametrize(
@@ -109,7 +116,7 @@ def test_the_loss_that_is_tried_stays_as_it_is(composed, words):
     builder = Builder(check(composed("data=digits", *words.split())))
     method = builder.method(2, 8)
     before = copy.deepcopy(method.state_dict())
-    dry_run(method, builder.config, builder.optimizer, 2, 8, torch.device("cpu"))
+    dry_run(method, builder.config, *optimizer_of(builder), 2, 8, torch.device("cpu"))
     assert str(method.state_dict()) == str(before)
     for name, tensor in method.named_parameters():
         assert torch.equal(tensor, before[name])
@@ -121,7 +128,7 @@ def test_the_loss_that_is_tried_stays_as_it_is(composed, words):
 @pytest.mark.parametrize("classes", [2, 5])
 def test_a_loss_is_tried_with_its_last_class(composed, classes):
     builder = Builder(check(composed("loss=custom", f"loss._target_={HERE}.FourClasses")))
-    arguments = builder.config, builder.optimizer, classes, 8, torch.device("cpu")
+    arguments = builder.config, *optimizer_of(builder), classes, 8, torch.device("cpu")
     method = builder.method(classes, 8)
     if classes <= 4:
         dry_run(method, *arguments)
