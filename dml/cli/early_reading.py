@@ -10,7 +10,7 @@ from dml.data.image_index import ImageIndex
 # Readers that list files, and need no torch.
 READERS = tuple(
     f"dml.data.readers.{name}.read_{name}"
-    for name in ("cub", "cars", "sop", "inshop", "emoji", "shapes", "folder")
+    for name in ("cub", "cars", "sop", "inshop", "inat", "emoji", "shapes", "folder")
 )
 
 

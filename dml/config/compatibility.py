@@ -211,8 +211,8 @@ def find_notes(config: Config) -> Iterator[str]:
         )
     if data.variant != data.name:
         yield (
-            f"the images are other ones than the papers' ({data.variant}): no published number is "
-            f"compared with the scores"
+            f"the images are other ones than the papers' ({data.variant}): no number of a paper "
+            f"is compared with the scores"
         )
     published, backbone = config.protocol.backbones, config.backbone["name"]
     if published and not data.stands_in and backbone not in published:

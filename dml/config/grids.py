@@ -9,6 +9,7 @@
 
 runs 2 × (2 + 6) jobs. A value on the command line that occurs in the grids selects the jobs with
 that value (`method=plain` keeps the first line); any other value replaces the values of the grids.
+Options of a group go with its choice: `method=xbm` drops `method.proxies_per_class`.
 """
 
 from __future__ import annotations
@@ -72,9 +73,21 @@ def expand_grids(
     jobs: dict[tuple[str, ...], None] = {}  # in order, each job once
     for outer in _combine(outside | typed):
         for row in rows:
-            values = outer | row | outer  # options of `outer` stand first, and their values hold
+            # options of `outer` stand first, and their values hold
+            values = outer | _without_replaced(row, outer) | outer
             jobs[tuple(_as_words(values))] = None
     return [list(job) for job in jobs]
+
+
+def _without_replaced(row: Row, outer: Row) -> Row:
+    """Returns a row without the options of groups in whose place `outer` has another choice."""
+    kept = dict(row)
+    for name in row:
+        group, is_option, _ = name.partition(".")
+        is_replaced = group in row and row[group] != outer.get(group, row[group])
+        if is_option and is_replaced:
+            del kept[name]
+    return kept
 
 
 def _as_words(values: Mapping[str, Any]) -> list[str]:

@@ -282,9 +282,10 @@ class ExperimentConfig(Node):
 
     Attributes:
         id, title: its name, which is also the folder of its runs, and a line that describes it.
-        source: the paper: mft | pfml | metrix | ccp.
+        source: the paper: mft | pfml | metrix | ccp; or oml, the library.
         tables: the paper's tables that print its numbers (`T1`, `text`).
         metrics: the metrics in these tables; the first one is tested for significance.
+        rows: what the rows of a table are: methods of one network | networks without training.
         spread: meaning of the number behind ±: ci95 | std | none.
         setting: name of this run's setting, if the paper's tables print several of one method.
         figures: kinds of figures (`dml.results.figures`).
@@ -299,6 +300,7 @@ class ExperimentConfig(Node):
     source: Text | None
     tables: list[Text]
     metrics: list[Text]
+    rows: Literal["methods", "networks"] = "methods"
     spread: Text
     setting: Text | None
     figures: list[Text]

@@ -35,7 +35,7 @@ SILENT_SECONDS = 30  # without an answer or a byte
 MIRROR = "DML_MIRROR"  # environment variable: a folder or address that holds the files by name
 WEB_PAGE = re.compile(rb"\s*(<!doctype html|<html)", re.IGNORECASE)
 TITLE = re.compile(rb"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
-MOST_BYTES = 32 << 30  # of a file whose size is not published; the largest known one has 3 GB
+MOST_BYTES = 160 << 30  # of a file whose size is not published; the largest one has 120 GB
 ADVICE = "run the same command again, or give another URL (--url) or a local file (--archive)"
 _may_request = ContextVar("may_request", default=True)
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})

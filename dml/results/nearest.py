@@ -14,6 +14,7 @@ from dml.results.published import VALIDATED, PublishedResult, read_result, rows_
 from dml.results.tables import Cell
 from dml.runs.folder.stored_run import StoredConfig, StoredRun, Summary
 
+UNTRAINED = "untrained"  # id of results without training
 METRICS = ("map_at_r", "recall_at_1", "precision_at_1")
 
 
@@ -79,7 +80,9 @@ def _candidates(summary: Summary, config: StoredConfig, evaluation: str) -> list
     metrics = dict.fromkeys((config.select_metric, *METRICS))
     for preference, metric in enumerate(metrics):
         for row in rows_of("dataset", config.data, metric):
-            if row["method"] == summary.result_id:
+            # a number of another network without training says nothing about this one
+            is_of_network = row["method"] != UNTRAINED or row["backbone"] == config.backbone
+            if row["method"] == summary.result_id and is_of_network:
                 differences = _differences(row, ours, config.selected_on)
                 candidates.append(Candidate(metric, preference, read_result(row), differences))
     return candidates

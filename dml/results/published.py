@@ -29,6 +29,7 @@ TITLES = {
     "pfml": "Potential field",
     "metrix": "It takes two to tango",
     "ccp": "Chance constraints",
+    "oml": "Open Metric Learning",
 }
 VALIDATED = ("mlrc",)  # protocols whose epoch is selected on validation classes; others: on test
 THOUSANDS = {"train_steps": 1000.0}  # metrics that are printed in thousands

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import attrgetter
@@ -34,17 +34,21 @@ from dml.results.frame import (
     short_names,
     varied_options,
 )
+from dml.results.pretraining import Pretraining, find_pretraining
 from dml.results.published import (
     LOSS_NAMES,
     PublishedResult,
     ResultKey,
     find_results,
     parse_setting,
+    read_result,
+    rows_of,
 )
 from dml.runs.console import DASH
 from dml.runs.folder.stored_run import StoredRun, find_runs, read_run
 
 UNTRAINED = "untrained"  # the method whose runs train nothing
+NETWORKS = "networks"  # `experiment.rows` of tables with a row per network
 NO_RUNS = make_runs(())
 
 
@@ -106,6 +110,11 @@ class Row:
     def stored(self) -> list[StoredRun]:
         """Its runs, in the order of their seeds."""
         return self.runs.select(self.runs.table.sort_values("seed", kind="stable")).distinct
+
+    @property
+    def pretraining(self) -> Pretraining | None:
+        """What is known of its network's pretraining images."""
+        return find_pretraining(self.key.backbone, self.key.data)
 
     def score(self, metric: str) -> Score:
         """Returns the score of a metric; an empty one if there is none."""
@@ -275,6 +284,10 @@ def _build_rows(runs: Runs, cells: Sequence[Cell], about: ExperimentConfig) -> l
     rows.sort(key=attrgetter("position"))
     for row in rows:
         _add_scores(row, about)
+    if about.rows == NETWORKS:
+        rows += _published_rows(rows, about)
+        for row in rows:
+            row.method = row.key.backbone
     _add_labels(rows, about)
     return rows
 
@@ -308,6 +321,8 @@ def _measured_row(
     row = Row(key, options, LOSS_NAMES.get(key.method, key.method), runs=runs)
     if about.source is None:
         row.method = method_name(first.loss, first.method)
+    if about.rows == NETWORKS:
+        planned = [plan for plan in planned if plan.key.backbone == key.backbone]
     plan = _closest_plan(row, planned)
     planned_options = None
     if plan is not None:
@@ -315,6 +330,25 @@ def _measured_row(
         planned_options = plan.options
     row.caveats = compare.list_caveats(runs, options, planned_options, about.source)
     return row
+
+
+def _published_rows(rows: Sequence[Row], about: ExperimentConfig) -> Iterator[Row]:
+    """Yields a row for each published result of networks that no cell has."""
+    metric = main_metric(about)
+    shown = set()
+    datasets = set()
+    for row in rows:
+        datasets.add(row.key.data)
+        result = row.score(metric).published
+        if result is not None:
+            shown.add(result.line)
+    for line in rows_of("source", about.source or "", metric):
+        result = read_result(line)
+        is_asked = line["table"] in about.tables and line["dataset"] in datasets
+        if is_asked and result.line not in shown:
+            names = (line["protocol"], line["evaluation"], line["method"], line["setting"])
+            key = ResultKey(line["dataset"], line["backbone"], None, *names)
+            yield Row(key, {}, line["method"], scores={metric: Score(published=result)})
 
 
 def _closest_plan(row: Row, planned: Sequence[Row]) -> Row | None:
@@ -380,7 +414,10 @@ def _build_sections(rows: Sequence[Row], about: ExperimentConfig) -> list[Sectio
     """Returns the sections with runs, then those with published results only."""
     by_key: dict[ResultKey, list[Row]] = defaultdict(list)
     for row in rows:
-        by_key[replace(row.key, method="", setting="")].append(row)
+        key = replace(row.key, method="", setting="")
+        if about.rows == NETWORKS:
+            key = replace(key, backbone="", dim=None)
+        by_key[key].append(row)
     with_runs, published_only = [], []
     for key, same in by_key.items():
         measured: set[str] = set()
@@ -404,7 +441,8 @@ def _build_section(
     trained = []
     untrained = []
     for row in rows:
-        if row.options.get("method.name") == UNTRAINED:
+        is_untrained = row.options.get("method.name") == UNTRAINED
+        if is_untrained and about.rows != NETWORKS:
             untrained.append(row)
         else:
             trained.append(row)

@@ -38,7 +38,15 @@ from dml.results.compare import BLOCKING, MARKS, VERDICTS, Caveat, Comparison, i
 from dml.results.frame import format_option, join_some, read_runs, short_names, write_runs
 from dml.results.nearest import find_nearest
 from dml.results.published import TITLES, PublishedResult
-from dml.results.report import Report, Row, Section, build_report, main_metric, metric_name
+from dml.results.report import (
+    NETWORKS,
+    Report,
+    Row,
+    Section,
+    build_report,
+    main_metric,
+    metric_name,
+)
 from dml.results.tables import Cell, Column, Table, markdown_table, terminal_table
 from dml.runs.console import DASH
 from dml.runs.folder.stored_run import StoredRun
@@ -253,7 +261,7 @@ def _show_value(value: Any) -> Any:
 
 def title_in_words(about: ExperimentConfig) -> str:
     """Returns `Mean field theory, Table 2` for mft_table2; the title of runs of no paper."""
-    if not about.source:
+    if not about.source or not about.id.startswith(f"{about.source}_"):
         return about.title
     _, _, item = about.id.partition("_")
     words = re.sub(r"(\d+)$", r" \1", item).replace("_", ", ").capitalize()
@@ -263,6 +271,7 @@ def title_in_words(about: ExperimentConfig) -> str:
 def question(report: Report) -> str:
     """Returns a sentence about what the tables of a report ask."""
     rows = report.rows
+    of = report.about.rows
     methods: dict[str, None] = {}
     names: dict[str, None] = {}
     for row in rows:
@@ -272,7 +281,7 @@ def question(report: Report) -> str:
     if len(methods) < 2:
         return f"What is the {metric} of {', '.join(methods)} on {data}?"
     end = ", and does it agree with the paper?" if report.about.source else "?"
-    return f"Which of {len(methods)} methods has the best {metric} on {data}{end}"
+    return f"Which of {len(methods)} {of} has the best {metric} on {data}{end}"
 
 
 def section_table(section: Section, report: Report) -> Table:
@@ -280,7 +289,7 @@ def section_table(section: Section, report: Report) -> Table:
 
     Columns of published results and of marks are left out if they would be empty.
     """
-    columns = [_method_column(section)]
+    columns = [_method_column(section, report.about.rows.removesuffix("s"))]
     columns += _setting_columns(section)
     # Where space is short, later metrics are left out first, then the nearest published results.
     for position, metric in enumerate(section.metrics):
@@ -288,20 +297,34 @@ def section_table(section: Section, report: Report) -> Table:
         columns += _metric_columns(section, report, metric, rank)
     if report.about.source is None:
         columns += _nearest_columns(section)
+    if report.about.rows == NETWORKS:
+        columns.append(_pretraining_column(section))
     columns.append(_count_column(section))
     columns += _test_columns(section)
     columns += _mark_columns(section)
     return Table(section.title, columns, _caption(section, report), len(section.baselines))
 
 
-def _method_column(section: Section) -> Column:
+def _method_column(section: Section, title: str) -> Column:
     """Returns the names of the rows, without options that have columns."""
     names = []
     for row in section.rows:
         names.append(row.method if section.settings else row.name)
     for row in section.baselines:
         names.append(row.name)
-    return Column("method", names)
+    return Column(title, names)
+
+
+def _pretraining_column(section: Section) -> Column:
+    """Returns whether the network of each row is known to have seen images of the dataset."""
+    cells = []
+    for row in section.all_rows:
+        known = row.pretraining
+        if known is None:
+            cells.append(Cell(DASH))
+        else:
+            cells.append(Cell(known.holds, hint=f"{known.images}: {known.source}"))
+    return Column("images seen", cells)
 
 
 def _setting_columns(section: Section) -> Iterator[Column]:
@@ -407,7 +430,10 @@ def _caption(section: Section, report: Report) -> str:
         outcome = "better than" if section.tests.ours.eq("above").any() else "no row is better"
         test = f"Welch's test, 5 % with Holm's correction for {len(section.tested)} rows"
         parts.append(f"{outcome}: {metric_name(main_metric(report.about))}, {test}")
-    if any(map(_is_selected_on_test, section.rows)):
+    if report.about.rows == NETWORKS:
+        parts.append("images seen: whether the pretraining is known to hold images of the dataset")
+        parts.append("without training: no method of a paper is compared")
+    elif any(map(_is_selected_on_test, section.rows)):
         parts.append("best epoch selected on the test images, as in the literature")
     return "; ".join(parts)
 

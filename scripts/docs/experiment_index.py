@@ -18,6 +18,7 @@ PAPERS = {
     "pfml": "Potential fields",
     "metrix": "Metrix",
     "ccp": "Chance constraints",
+    "oml": "Networks without training",
 }
 
 

@@ -21,7 +21,9 @@ def make_experiment_page() -> dict[str, str]:
     scripts = []
     for experiment in list_experiments():
         about = experiment.about
-        rows[about.id.partition("_")[0]].append(_make_row(experiment, rehearsed))
+        paper = about.id.partition("_")[0]
+        section = paper if paper in PAPERS else str(about.source)
+        rows[section].append(_make_row(experiment, rehearsed))
         if about.script:
             scripts.append((code(about.id), code(about.script)))
     sections = []
@@ -55,6 +57,8 @@ def _make_row(one: Experiment, rehearsed: dict[str, str]) -> tuple[str, ...]:
     about = one.about
     item = about.id.partition("_")[2].partition("_")[0]
     place = item.replace("table", "Table ").replace("figure", "Figure ")
+    if about.id.partition("_")[0] not in PAPERS:
+        place = ", ".join(about.tables)
     others = []
     for name in about.tables:
         number = name[1:]

@@ -1,12 +1,15 @@
 import shutil
+from dataclasses import replace
+from functools import partial
 
 import pytest
 
-from dml.cli.prepare_command import PUBLISHED
+from dml.cli.prepare_command import OF_ALL, PUBLISHED
 from dml.core.errors import UserError
 from dml.data.preparation.sources import SOURCES
+from dml.data.readers.inat import read_inat
 from tests.commands import prepare
-from tests.data.trees import class_folders, truncate
+from tests.data.trees import class_folders, inat_tree, truncate
 
 
 def test_check_decodes_every_image_and_names_the_bad_ones(tmp_path, capsys):
@@ -63,7 +66,7 @@ def test_names_of_published_datasets():
 def test_a_list_has_everything_that_another_program_needs(name, capsys):
     assert prepare([name, "--list"]) == 0
     text = capsys.readouterr().out
-    for dataset in PUBLISHED if name == "all" else [name]:
+    for dataset in OF_ALL if name == "all" else [name]:
         for file in SOURCES[dataset].files:
             assert file.name in text
             assert all(f"    {address}\n" in text for address in file.addresses)
@@ -89,8 +92,11 @@ def test_weights_come_before_the_dataset(fetched, tmp_path, monkeypatch, capsys)
     assert prepare(["sop", *root, "--backbone", "resnet50", "--backbone", "dino_s16"]) == 0
     assert prepare(["weights", "--backbone", "vit_s16"]) == 0
     assert prepare(["all", *root]) == 0
-    assert fetched == ["bn_inception", "resnet50", "dino_s16", "vit_s16", *["bn_inception"] * 4]
-    assert made == ["cub", "cars", "sop", *PUBLISHED]
+    assert prepare(["inat", *root]) == 0
+    of_all = ["bn_inception"] * 4
+    assert fetched == ["bn_inception", "resnet50", "dino_s16", "vit_s16", *of_all, "resnet50"]
+    assert made == ["cub", "cars", "sop", *OF_ALL, "inat"]
+    assert {*OF_ALL, "inat"} == {*PUBLISHED}
 
 
 def test_without_weights_no_dataset_is_downloaded(tmp_path, monkeypatch, capsys):
@@ -131,3 +137,36 @@ def test_one_dataset_that_fails_does_not_stop_the_others(fetched, tmp_path, monk
 def test_options_without_a_meaning_are_refused(words, capsys):
     assert prepare(words) == 2
     assert capsys.readouterr().err.startswith("error: --")
+
+
+def test_a_check_of_inat_decodes_an_image_of_each_species(tmp_path, monkeypatch, capsys):
+    """The first of each is decoded; another one may be damaged, but must be there."""
+    folder = inat_tree(tmp_path) / "inat" / "train_val2018"
+    source = replace(SOURCES["inat"], read=partial(read_inat, images=12, classes=4))
+    monkeypatch.setitem(SOURCES, "inat", source)
+    truncate(folder / "Aves/0/0002.jpg")
+    words = ["inat", "--root", str(tmp_path), "--check"]
+    assert prepare(words) == 0
+    printed = capsys.readouterr().out
+    assert "inat: 12 images are there; decoding one of each class\n" in printed
+    assert printed.endswith("inat: one image of each class can be decoded\n")
+    truncate(folder / "Fungi/1/0300.jpg")
+    assert prepare(words) == 1
+    assert "0300.jpg" in capsys.readouterr().err
+    (folder / "Aves/0/0002.jpg").unlink()
+    assert prepare(words) == 1
+    assert "found 11 of 12 images" in capsys.readouterr().err
+
+
+def test_the_size_of_inat_is_said_before_it_is_downloaded(tmp_path, monkeypatch, capsys):
+    assert prepare(["inat", "--list"]) == 0
+    assert "120 GB to download" in capsys.readouterr().out
+    said = []
+
+    def refuse(addresses, path, *rest, **options):
+        said.append(capsys.readouterr().out)
+        raise UserError("no address answers")
+
+    monkeypatch.setattr("dml.data.preparation.prepare.download", refuse)
+    assert prepare(["inat", "--root", str(tmp_path), "--no-weights"]) == 1
+    assert "train_val2018.tar.gz: 120 GB to download" in said[0]

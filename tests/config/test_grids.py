@@ -51,6 +51,18 @@ def test_other_values_than_those_of_the_grids_replace_them(losses, as_params):
     assert jobs == [[f"loss={loss}", *others] for loss in losses for others in rest]
 
 
+def test_options_of_a_group_go_with_its_choice():
+    """Those of another group, and those of a choice that stays, are kept."""
+    jobs = expand_grids({"method": "xbm"}, GRIDS, ["loss=ms"])
+    assert jobs == [["loss=ms", "method=xbm"]] or jobs == [["method=xbm", "loss=ms"]]
+    nets = ["net=timm net.model=a,b loss=c1 loss.margin=2"]
+    assert expand_grids({"net": "small"}, nets, []) == [["net=small", "loss=c1", "loss.margin=2"]]
+    kept = expand_grids({}, nets, ["net=timm"])
+    assert [job[1] for job in kept] == ["net.model=a", "net.model=b"]
+    typed = expand_grids({}, nets, ["net=small", "net.width=3"])
+    assert typed == [["net=small", "net.width=3", "loss=c1", "loss.margin=2"]]
+
+
 def test_values_of_the_grids_that_no_job_combines():
     with pytest.raises(ConfigError) as caught:
         expand_grids({}, GRIDS, ["loss=ms", "method=plain"])

@@ -26,7 +26,7 @@ def test_a_backbone_file_lists_every_argument(path):
     parameters = _parameters(get_class(config.pop("_target_")))
     assert config.pop("name") == ("${.model}" if path.stem == "timm" else path.stem)
     config.pop("pooling", None)  # default of embedder.pooling
-    assert config.pop("train") == "all"
+    assert config.pop("train", "all") == "all"
     of_the_papers = RECORDED if "model" in config and path.stem != "timm" else set()
     assert set(config) == set(parameters) - of_the_papers
 

@@ -33,7 +33,9 @@ def test_file_names_itself_and_every_argument_of_its_reader(name: str, tmp_path:
 
 
 PAIRS = {  # what batches of losses of pairs hold under the protocol of the dataset
-    **dict.fromkeys(("cub", "cars", "sop", "inshop"), ("random", None)),  # as the paper has it
+    **dict.fromkeys(
+        ("cub", "cars", "sop", "inshop", "inat"), ("random", None)
+    ),  # as the paper has it
     **dict.fromkeys(("digits", "folder", "features", "custom"), ("class_stream", 4)),
     **dict.fromkeys(("glyphs", "emoji", "shapes"), ("balanced", 4)),
 }

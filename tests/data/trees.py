@@ -103,7 +103,29 @@ def class_folders(root: Path, classes: int = 4, per_class: int = 3) -> Path:
     return root
 
 
-TREES = {"cub": cub_tree, "cars": cars_tree, "sop": sop_tree, "inshop": inshop_tree}
+def inat_tree(root: Path, classes: int = 4, per_class: int = 3) -> Path:
+    """Species are in two super categories, and two of them have the same number."""
+    folder = root / "inat"
+    lines: dict[str, list[str]] = {"train": [], "test": []}
+    for number, (label, item, mode) in enumerate(_items(classes, per_class)):
+        category = f"{('Aves', 'Fungi')[label // 2]}/{label % 2}"
+        name = f"train_val2018/{category}/{label:02d}{item:02d}.jpg"
+        save(folder / name, number, mode)
+        lines["train" if label < classes // 2 else "test"].append(f"{name}\n")
+    splits = folder / "Inat_dataset_splits"
+    splits.mkdir()
+    for role, names in lines.items():
+        (splits / f"Inaturalist_{role}_set1.txt").write_text("".join(names))
+    return root
+
+
+TREES = {
+    "cub": cub_tree,
+    "cars": cars_tree,
+    "sop": sop_tree,
+    "inshop": inshop_tree,
+    "inat": inat_tree,
+}
 
 
 def _items(classes: int, per_class: int) -> Iterator[tuple[int, int, str]]:

@@ -114,6 +114,13 @@ def inspect_images(index: ImageIndex) -> Inspection:
     return Inspection(_describe(index, checked), _list_problems(checked), copies)
 
 
+def first_of_classes(index: ImageIndex) -> ImageIndex:
+    """Returns the index of the first image of each class alone."""
+    _, rows = np.unique(index.labels, return_index=True)
+    images = [index.images[row] for row in rows]
+    return replace(index, images=images, labels=index.labels[rows], roles=index.roles[rows])
+
+
 def check_images(index: ImageIndex) -> None:
     """Checks that every image can be decoded.
 

@@ -19,7 +19,7 @@ from dml.core.locks import wait_for_lock
 from dml.core.plain_text import print_plain
 from dml.data.image_index import ImageIndex
 from dml.data.preparation.copies import find_copy, take_copy
-from dml.data.preparation.image_check import check_images
+from dml.data.preparation.image_check import check_images, first_of_classes
 from dml.data.preparation.sources import DatasetSource, SourceFile
 from dml.data.preparation.unpack import unpack
 from dml.data.readers.layouts import locate
@@ -38,6 +38,8 @@ def describe_files(dataset: DatasetSource) -> list[str]:
         if file.checksum is not None:
             checksum = file.checksum.describe()
         lines.append(f"{file.name}  {checksum}  from {file.home}")
+        if file.warning:
+            lines.append(f"  {file.warning}")
         lines += [f"  {address}" for address in with_mirror(file.name, file.addresses)]
     return lines
 
@@ -208,6 +210,7 @@ def _install(dataset: DatasetSource, root: Path, local: Sources) -> ImageIndex:
     sources |= local
     _check_sources(dataset, root, sources)
     _check_local(dataset, local)
+    _print_warnings(dataset, sources)
     staging, downloads = root / f".{dataset.name}.unpacking", root / ".downloads"
     archives = {}
     for file in dataset.files:
@@ -279,6 +282,13 @@ def _check_sources(dataset: DatasetSource, root: Path, sources: Sources) -> None
         )
 
 
+def _print_warnings(dataset: DatasetSource, sources: Sources) -> None:
+    """Prints what to know of the files that will be downloaded, before the first of them."""
+    for file in dataset.files:
+        if file.warning and not isinstance(sources[file.name], Path):
+            print_plain(f"{file.name}: {file.warning}", flush=True)
+
+
 def _check_local(dataset: DatasetSource, local: Sources) -> None:
     """Compares local files with their checksums, before any download."""
     for file in dataset.files:
@@ -326,7 +336,11 @@ def _make_staging(folder: Path) -> None:
 def _verify(dataset: DatasetSource, staging: Path) -> ImageIndex:
     try:
         index = dataset.read(staging)
-        check_images(index)
+        if dataset.is_sampled:
+            print_plain("decoding the first image of each class", flush=True)
+            check_images(first_of_classes(index))
+        else:
+            check_images(index)
     except UserError as error:
         reason = str(error).removeprefix("data.root: ").partition("; run:")[0]
         reason = reason.replace(str(staging), "the archive")

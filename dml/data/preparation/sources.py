@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dml.core.download import Checksum
 from dml.data.image_index import ImageIndex
-from dml.data.readers import cars, cub, inshop, sop
+from dml.data.readers import cars, cub, inat, inshop, sop
 from dml.data.readers.layouts import Layout
 
 COPIES = "https://huggingface.co/datasets/XiN0919/FGVC/resolve/main"
@@ -30,6 +30,7 @@ class SourceFile:
         addresses: direct links that need no login, in the order in which they are tried.
         into: folder, below the root of datasets, to which the file is unpacked or copied.
         inside: paths of the file below a folder of files, as on the authors' Drive.
+        warning: what to know before it is downloaded; empty: nothing.
     """
 
     name: str
@@ -38,6 +39,7 @@ class SourceFile:
     addresses: tuple[str, ...] = ()
     into: str = "."
     inside: tuple[str, ...] = ()
+    warning: str = ""
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,8 @@ class DatasetSource:
         layouts: in which copies of the dataset are read.
         build: creates `folder` from the unpacked files, called with their parent folder; None: the
             files contain `folder`.
+        is_sampled: whether a check decodes an image of each class instead of all, which would take
+            hours.
     """
 
     name: str
@@ -60,6 +64,7 @@ class DatasetSource:
     read: Callable[[Path], ImageIndex]
     layouts: tuple[Layout, ...] = ()
     build: Callable[[Path], None] | None = None
+    is_sampled: bool = False
 
 
 CUB = SourceFile(
@@ -118,10 +123,29 @@ INSHOP = (
     ),
 )
 
+INATURALIST = "https://ml-inat-competition-datasets.s3.amazonaws.com/2018"
+INAT = (
+    SourceFile(
+        "Inat_dataset_splits.zip",
+        home="the split of Smooth-AP's authors, github.com/Andrew-Brown1/Smooth_AP",
+        addresses=(f"{DRIVE}1sXfkBTFDrRU3__-NUs1qBP3sf_0uMB98",),
+        into="inat",
+    ),
+    SourceFile(
+        "train_val2018.tar.gz",
+        home="https://github.com/visipedia/inat_comp/tree/master/2018",
+        checksum=Checksum("md5", "b1c6952ce38f31868cc50ea72d066cc3"),
+        addresses=(f"{INATURALIST}/train_val2018.tar.gz",),
+        into="inat",
+        warning="120 GB to download, and as much again to unpack; for non-commercial research",
+    ),
+)
+
 PUBLISHED = (
     DatasetSource("cub", "CUB_200_2011", (CUB,), cub.read_cub, cub.LAYOUTS),
     DatasetSource("cars", "cars196", CARS, cars.read_cars, cars.LAYOUTS),
     DatasetSource("sop", "Stanford_Online_Products", (SOP,), sop.read_sop, sop.LAYOUTS),
     DatasetSource("inshop", "inshop", INSHOP, inshop.read_any_resolution, inshop.LAYOUTS),
+    DatasetSource("inat", "inat", INAT, inat.read_inat, inat.LAYOUTS, is_sampled=True),
 )
 SOURCES = {dataset.name: dataset for dataset in PUBLISHED}

@@ -31,7 +31,7 @@ def publish(name: str, folder: Path) -> DatasetSource:
     site.mkdir()
     files = []
     for file in real.files:
-        source, stem = tree / file.into, Path(file.name).stem
+        source, stem = tree / file.into, file.name.partition(".")[0]
         inside = real.folder if file.into == "." else stem
         if (source / file.name).is_file():
             shutil.copy(source / file.name, site)

@@ -8,9 +8,10 @@ from dml.data.image_index import ImageIndex
 from dml.data.preparation.sources import SOURCES
 from dml.data.readers.cub import read_cub
 from dml.data.readers.emoji import read_emoji
+from dml.data.readers.inat import read_inat
 from dml.data.readers.inshop import read_inshop
 from dml.data.readers.shapes import read_shapes
-from tests.data.trees import TREES, inshop_tree
+from tests.data.trees import TREES, inat_tree, inshop_tree
 
 READERS = {name: SOURCES[name].read for name in sorted(TREES)}
 ALL = pytest.mark.parametrize("name", READERS)
@@ -19,6 +20,7 @@ PUBLISHED = {
     "cars": (16_185, 196),
     "sop": (120_053, 22_634),
     "inshop": (52_712, 7_982),
+    "inat": (461_939, 8_142),
 }
 
 
@@ -49,6 +51,37 @@ def test_absent_and_partial_datasets_are_explained(name: str, tmp_path: Path):
     index.images[5].unlink()
     with pytest.raises(UserError, match=rf"11 of 12 images .*{index.images[5]}.*{command}"):
         READERS[name](tmp_path, images=12, classes=4)
+
+
+def test_species_of_inat_are_those_of_both_folders(tmp_path: Path):
+    """Aves/0 and Fungi/0 are two species; the split may lie beside the images or in its folder."""
+    folder = inat_tree(tmp_path) / "inat"
+    index = read_inat(tmp_path, images=12, classes=4)
+    assert index.recall_at == (1, 4, 16, 32)
+    parts = {path.relative_to(folder).parts[:3] for path in index.images}
+    assert len(parts) == 4
+    assert {part[0] for part in parts} == {"train_val2018"}
+    for path in (folder / "Inat_dataset_splits").iterdir():
+        path.rename(folder / path.name)
+    again = read_inat(tmp_path, images=12, classes=4)
+    assert again.images == index.images
+    assert again.roles.tolist() == index.roles.tolist()
+
+
+def test_another_split_of_inat_with_the_published_sum_is_refused(tmp_path: Path, monkeypatch):
+    inat_tree(tmp_path)
+    monkeypatch.setattr("dml.data.readers.inat.IMAGES", 12)
+    with pytest.raises(UserError, match="lists 6 training images instead of 325,846; run: dml"):
+        read_inat(tmp_path, images=12, classes=4)
+    monkeypatch.setattr("dml.data.readers.inat.TRAIN_IMAGES", 6)
+    assert len(read_inat(tmp_path, images=12, classes=4).images) == 12
+
+
+def test_a_path_of_inat_without_its_folders_is_named(tmp_path: Path):
+    split = inat_tree(tmp_path) / "inat/Inat_dataset_splits/Inaturalist_test_set1.txt"
+    split.write_text(split.read_text() + "00.jpg\n")
+    with pytest.raises(UserError, match=r"Inaturalist_test_set1\.txt is damaged"):
+        read_inat(tmp_path, images=12, classes=4)
 
 
 def test_cub_image_without_a_label_is_named(tmp_path: Path):
