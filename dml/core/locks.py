@@ -42,7 +42,8 @@ class Busy(UserError):
     def __init__(self, path: Path) -> None:
         self.path, self.holder = path, read_holder(path)
         super().__init__(
-            f"outputs: {path.parent} is being written by {self.holder}; wait for it, or stop it"
+            f"outputs: {path.parent} is being written by {self.holder}; wait for it, stop it, or "
+            f"continue it if it was stopped (kill -CONT)"
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -221,12 +222,23 @@ def find_held(folder: Path) -> Path | None:
 
 
 @contextmanager
-def share_folder(folder: Path) -> Iterator[None]:
-    """Lets `check_held` check a folder that processes share without a lock on all of it."""
+def share_folder(folder: Path, inode: int | None = None) -> Iterator[None]:
+    """Lets `check_held` check a folder that processes share without a lock on all of it.
+
+    Args:
+        folder: is created.
+        inode: of the folder, if another process has created it.
+
+    Raises:
+        FolderGone: there is another folder, or none, where that of `inode` was.
+    """
     path = folder.absolute()
-    folder.mkdir(parents=True, exist_ok=True)
-    _held[path] = path, folder.stat().st_ino
+    if inode is None:
+        folder.mkdir(parents=True, exist_ok=True)
+        inode = folder.stat().st_ino
+    _held[path] = path, inode
     try:
+        check_held(path / "first file")
         yield
     except OSError:
         check_held(path / "any file")  # a clearer reason
@@ -245,7 +257,12 @@ def check_held(path: Path) -> None:
             make a folder that looks like a run.
         UserError: one cannot be reached.
     """
-    parents = path.absolute().parents
+    if not _held:
+        return
+    try:
+        parents = path.absolute().parents
+    except FileNotFoundError as error:  # the current folder is gone, and all below it
+        raise FolderGone(path.parent) from error
     for held, (folder, inode) in [*_held.items()]:
         if folder not in parents:
             continue
@@ -265,13 +282,14 @@ def check_held(path: Path) -> None:
 @contextmanager
 def _named(lock: FileLock, path: Path) -> Iterator[None]:
     """Writes the name of this process into the file while the lock is held; then releases it."""
+    absolute = path.absolute()  # also if the current folder is deleted meanwhile
     try:
         path.write_text(f"process {os.getpid()} on {socket.gethostname()}\n", encoding="utf-8")
-        _held[path.absolute()] = path.absolute().parent, path.stat().st_ino
+        _held[absolute] = absolute.parent, path.stat().st_ino
         _start_beats()
         yield
     finally:
-        _held.pop(path.absolute(), None)
+        _held.pop(absolute, None)
         with suppress(OSError):  # the folder may be gone, and nothing is made in its place
             os.truncate(path, 0)
         lock.release()

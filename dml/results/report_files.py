@@ -95,7 +95,7 @@ def write_reports(
     if len(ids) == 1:
         stem = ids[0]
     paths = _check_files(out, check_name(stem, "experiment"), results, overwrite)
-    output_folder(out)
+    _check_writable(out)
     reports = []
     for id in show_progress(ids, "reading the runs of experiment", len(ids)):
         cells = catalog.list_cells(id, outputs=str(root)) if id in known else ()
@@ -549,3 +549,14 @@ def _describe_score(row: Row, metric: str) -> dict[str, Any]:
     line["folders"] = " ".join(folders)
     line["command"] = row.missing.command if row.missing else ""
     return line
+
+
+def _check_writable(out: Path) -> None:
+    """Raises UserError, before runs are read, if reports cannot be written to a folder."""
+    try:
+        output_folder(out)
+    except OSError as error:
+        raise UserError(
+            f"out: {out} cannot be written to ({error.strerror}); --out=<folder> puts the report "
+            f"elsewhere"
+        ) from error

@@ -24,6 +24,7 @@ from dml.config.schema import Config
 from dml.core.deadline import end_in_time, seconds_left
 from dml.core.errors import RunStopped, UserError
 from dml.core.exit_status import ExitStatus
+from dml.core.locks import share_folder
 from dml.core.run_log import write_log
 from dml.core.signals import StopRequest
 from dml.core.tolerant_output import TolerantStream
@@ -49,6 +50,8 @@ def start_workers(work: Work, config: Config, folder: Path, count: int) -> Itera
     if config.device in ("auto", "cuda") and device.type == "cuda":
         devices = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
     spawn = multiprocessing.get_context("spawn")  # a forked process cannot use CUDA
+    folder.mkdir(parents=True, exist_ok=True)
+    inode = folder.stat().st_ino
     workers = []
     if count > 0:
         print_line(f"{count + 1} processes, this one included")
@@ -56,9 +59,10 @@ def start_workers(work: Work, config: Config, folder: Path, count: int) -> Itera
         placed = config.model_copy(update={"device": devices[number % len(devices)]})
         lines, output = spawn.Pipe(duplex=False)
         # Results may depend on the number of threads.
-        arguments = (work, placed, folder, output, torch.get_num_threads())
+        arguments = (work, placed, folder, inode, output, torch.get_num_threads())
         process = spawn.Process(target=_run, args=arguments)
-        process.start()
+        with _without_ctrl_c():
+            process.start()
         output.close()
         threading.Thread(target=_print_lines, args=(lines,), daemon=True).start()
         workers.append(process)
@@ -68,7 +72,20 @@ def start_workers(work: Work, config: Config, folder: Path, count: int) -> Itera
     finally:
         for process in workers:
             process.terminate()
-        _end(workers, max(1.0, seconds_left() - 1.0))  # they save their state
+        _end(workers, max(1.0, seconds_left() - 2.0))  # they save their state
+
+
+@contextmanager
+def _without_ctrl_c() -> Iterator[None]:
+    """Blocks Ctrl-C for processes that are started meanwhile, also while they load modules.
+
+    It reaches this process, which sends them SIGTERM.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _end(workers: Sequence[BaseProcess], seconds: float) -> None:
@@ -92,10 +109,19 @@ def _print_lines(lines: Connection) -> None:
             print_line(line.rstrip("\n"), logged=False)
 
 
-def _run(work: Work, config: Config, folder: Path, output: Connection, threads: int) -> None:
-    """Works in a process of its own; see `start_workers`."""
+def _run(
+    work: Work, config: Config, folder: Path, inode: int, output: Connection, threads: int
+) -> None:
+    """Works in a process of its own; see `start_workers`.
+
+    Args:
+        work, config: see `start_workers`.
+        folder: of the run.
+        inode: of this folder; another one in its place is left alone.
+        output: for what is printed.
+        threads: number of threads of torch.
+    """
     parent = multiprocessing.parent_process()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which sends SIGTERM
     torch.set_num_threads(threads)
     lines = os.fdopen(output.fileno(), "w", buffering=1, closefd=False)
     console.file = cast(IO[str], TolerantStream(lines))  # the parent may end before it reads them
@@ -107,7 +133,13 @@ def _run(work: Work, config: Config, folder: Path, output: Connection, threads: 
         return requested()
 
     try:
-        with end_in_time(), suppress(RunStopped), write_log(folder, "worker"), requested:
+        with (
+            share_folder(folder, inode),
+            end_in_time(),
+            suppress(RunStopped),
+            write_log(folder, "worker"),
+            requested,
+        ):
             work(config, stop)
     except UserError as error:  # the other processes go on, or end with it too
         print_line(f"note: process {os.getpid()} ended: {error}", logged=False)

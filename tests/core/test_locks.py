@@ -2,6 +2,7 @@ import errno
 import fcntl
 import os
 import pickle
+import shutil
 import signal
 import socket
 import threading
@@ -276,3 +277,13 @@ def test_a_shared_folder_that_is_gone_is_named(tmp_path):
         write("journal.log")
     with pytest.raises(FileNotFoundError):  # for another reason
         write("absent/journal.log")
+
+
+def test_a_current_folder_that_is_gone_is_named(tmp_path: Path, monkeypatch):
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    with try_lock(Path("outputs/run/run.lock")):
+        shutil.rmtree(work)
+        with pytest.raises(FolderGone, match="outputs/run was deleted, moved or replaced"):
+            write_text("outputs/run/scores", "")

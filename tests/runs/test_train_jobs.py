@@ -149,8 +149,9 @@ def stop_at_claim(folder, config, stop):
 
 @pytest.mark.promise(
     "guides/cluster_and_several_gpus.md",
-    "a process that has claimed a model or a trial is stopped: after half a minute a line names "
-    "it; one of `protocol.workers` is ended after ten minutes, and others train its model",
+    "a process that has claimed a model or a trial is stopped: once others have waited half a "
+    "minute for it, a line names it; one of `protocol.workers` is ended after ten minutes of that, "
+    "and others train its model",
 )
 def test_a_stopped_worker_is_named_and_replaced(run_small, impatient, monkeypatch, capfd):
     monkeypatch.setattr("multiprocessing.get_context", lambda _: forked.context())

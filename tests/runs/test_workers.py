@@ -95,3 +95,38 @@ def test_a_process_ends_when_this_one_is_killed(composed, quick, tmp_path):
     process.join()
     wait_for("ended")
     assert (tmp_path / "ended").read_text() == "the process that started this one ended"
+
+
+@pytest.mark.parametrize("change", ["deleted", "replaced"])
+def test_a_process_that_starts_late_makes_no_other_folder(
+    composed, quick, monkeypatch, tmp_path, change
+):
+    """The folder of the run may be gone while a process still loads its modules."""
+    folder, run = tmp_path / "run", workers._run
+
+    def start_late(*arguments):
+        folder.rename(tmp_path / "moved")
+        if change == "replaced":
+            folder.mkdir()
+        run(*arguments)
+
+    def work(config, stop):
+        (folder / "model").touch()
+
+    monkeypatch.setattr(workers, "_run", start_late)
+    with start_workers(work, check(composed("device=cpu")), folder, 1):
+        pass
+    assert folder.exists() == (change == "replaced")
+    assert not list(folder.glob("*"))
+
+
+def test_ctrl_c_does_not_reach_a_process_from_its_first_moment(composed, quick, tmp_path):
+    def work(config, stop):
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+        (tmp_path / "stop").write_text(str(stop()))
+
+    with start_workers(work, check(composed("device=cpu")), tmp_path, 1):
+        pass
+    assert (tmp_path / "stop").read_text() == "None"
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])

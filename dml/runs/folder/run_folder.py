@@ -248,8 +248,19 @@ def _with_best(options: dict[str, Any], best: Path, trust: bool) -> dict[str, An
         raise ConfigError([f"run: {best} cannot be read: {first_line(error)}"]) from error
 
 
+def check_readable(folder: Path) -> None:
+    """Raises ConfigError if this user may not look into a folder that exists."""
+    try:
+        os.stat(folder / "config.yaml")
+    except PermissionError as error:
+        raise ConfigError([f"run: {folder} cannot be read: {error.strerror}"]) from error
+    except OSError:
+        return
+
+
 def _read_yaml(path: Path, parse: Callable[[dict[str, Any]], object] = dict) -> dict[str, Any]:
     if not os.path.exists(path):  # also a name that is too long
+        check_readable(path.parent)
         hint = f"{shell_command('runs')} lists run folders"
         raise ConfigError([f"run: {path.parent} is not a run folder; {hint}"])
     try:

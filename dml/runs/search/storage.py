@@ -51,8 +51,8 @@ def translate_storage_errors(folder: RunFolder, url: str | None) -> Iterator[Non
         reason = mask_text(first_line(error.__cause__ or error))
         if url is not None:
             raise StorageError(
-                f"search.storage: it cannot be used: {reason}; what it holds is kept: once it can "
-                f"be reached and written, the same command continues"
+                f"search.storage: it cannot be used: {reason}; the same command continues once it "
+                f"can be read and written, with the trials that it still holds"
             ) from error
         raise StorageError(
             f"search: {folder.journal} was deleted or damaged ({reason}); the same command keeps "
@@ -72,7 +72,10 @@ def open_storage(folder: RunFolder, url: str | None) -> BaseStorage:
         return optuna.storages.get_storage(url)
     except Exception as error:  # SQLAlchemy's and its drivers' errors have no common class
         reason = mask_text(first_line(error.__cause__ or error))  # the cause names a missing driver
-        raise StorageError(f"search.storage: cannot be opened: {reason}") from error
+        raise StorageError(
+            f"search.storage: {mask_text(url)} cannot be opened: {reason}; repair or move it, or "
+            f"choose another, which starts the search anew"
+        ) from error
 
 
 def _open_run_journal(folder: RunFolder) -> JournalStorage:
@@ -93,7 +96,13 @@ def open_journal(path: Path, searching: str | None = None) -> JournalStorage:
     """
     lock = _Lock(path.with_suffix(".lock"))
     if path.exists():
-        check_regular(path)
+        try:
+            check_regular(path)
+        except OSError as error:
+            raise StorageError(
+                f"search: {path} is {error.strerror}; move it away, and the same command starts "
+                f"the search anew"
+            ) from error
     path.touch()
     lock.acquire()
     try:

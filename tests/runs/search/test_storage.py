@@ -152,7 +152,7 @@ def test_a_locked_database(folder, tmp_path):
     finish_trials(study, 0.5)
     other = sqlite3.connect(tmp_path / "runs.db", isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
-    with pytest.raises(StorageError, match=r"^search\.storage: .* locked; .* the same command"):
+    with pytest.raises(StorageError, match=r"^search\.storage: .* locked; the same command"):
         finish_trials(study, 0.6)
     other.execute("ROLLBACK")
     study.release()
