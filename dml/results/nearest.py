@@ -15,6 +15,7 @@ from dml.results.tables import Cell
 from dml.runs.folder.stored_run import StoredConfig, StoredRun, Summary
 
 UNTRAINED = "untrained"  # id of results without training
+TIMM = "dml.models.backbones.TimmBackbone"
 METRICS = ("map_at_r", "recall_at_1", "precision_at_1")
 
 
@@ -138,5 +139,15 @@ def _changed_options(run: StoredRun) -> list[str]:
         path = CONFIGS / group / f"{name}.yaml"
         if path.exists():
             words.append(f"{path.parent.name}={name}")
+        elif group == "backbone":
+            words += _timm_words(run)
     ours, planned = comparable(run.options), comparable(identity_of(*words))
     return list(describe_differences(planned, ours).values())
+
+
+def _timm_words(run: StoredRun) -> list[str]:
+    """Returns the options that choose a run's network of timm; none of another network."""
+    backbone = run.content.get("backbone") or {}
+    if backbone.get("_target_") != TIMM:
+        return []
+    return ["backbone=timm", f"backbone.model={backbone['model']}"]

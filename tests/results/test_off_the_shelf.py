@@ -16,10 +16,13 @@ from dml.config.check import check
 from dml.config.compositions import compose_config
 from dml.models.backbones import TimmBackbone
 from dml.results.catalog import list_cells, load_experiment
+from dml.results.nearest import find_nearest
 from dml.results.pretraining import find_pretraining
 from dml.results.published import find_results, parse_setting, read_table
 from dml.results.report import build_report
 from dml.results.report_files import section_table
+from dml.runs.folder.stored_run import read_run
+from tests.results.made_runs import write_run
 
 # network: Recall@1 on SOP, In-Shop, CUB and Cars, and pixels of the shorter side ("squashed": the
 # whole image to a square)
@@ -155,6 +158,57 @@ def test_a_table_has_a_row_per_network(report):
         assert sorted(names) == sorted([*NETWORKS, *CLIP, *CLIP, *WITHOUT_OURS])
         assert set(columns["images seen"]) <= {"yes", "no", "unknown"}
         assert section.baselines == []
+
+
+DINO = "backbone.model=vit_small_patch16_224.dino"
+OTHERS = {
+    "of the experiment": ([DINO], "cub_boxes", "62.7", "+0.5"),
+    "whole images": ([DINO, "data.crop=null"], "cub", "–", ""),
+    "another transform": ([DINO, "backbone.crop_share=0.9"], "cub_boxes", "62.7", "✕"),
+    "another network": (["backbone.model=convnext_tiny.fb_in22k"], "cub_boxes", "–", ""),
+}
+
+
+@pytest.mark.parametrize("words", OTHERS)
+def test_a_number_stands_beside_runs_of_its_images_transform_and_network(words, cells, tmp_path):
+    options, data, published, difference = OTHERS[words]
+    cell = list_cells("off_the_shelf", ["data=cub", *options])[0]
+    write_run(tmp_path, cell.options, [[0.632]], metric="recall_at_1", embedding_size=384)
+    report = build_report(load_experiment("off_the_shelf"), cells, tmp_path)
+    (section,) = [one for one in report.sections if one.title == f"{data}, traditional"]
+    table = section_table(section, report)
+    (row,) = [row for row in table.rows if "63.2" in " ".join(row)]
+    titles = [column.title for column in table.columns]
+    values = dict(zip(titles, row, strict=True))
+    assert values["network"].startswith(cell.options.backbone.model)
+    assert values.get("published", "–") == published
+    assert values.get("Δ", "").startswith(difference)
+    assert bool(difference) or not values.get("Δ")
+
+
+def test_the_nearest_number_of_a_network_without_training_is_of_the_same_network(cells, tmp_path):
+    found = {}
+    for cell in cells:
+        if cell.options.data.name == "sop":
+            model = cell.options.backbone.model
+            run = read_run(
+                write_run(
+                    tmp_path / model,
+                    cell.options,
+                    [[0.5]],
+                    metric="recall_at_1",
+                    embedding_size=384,
+                )
+            )
+            found[model] = find_nearest(run)
+    assert len(found) == 14
+    for name, values in (NETWORKS | CLIP).items():
+        assert found[name].startswith(f"Recall@1 {values[0]}")
+    other = list_cells("off_the_shelf", ["data=sop", "backbone.model=convnext_tiny.fb_in22k"])[0]
+    run = write_run(
+        tmp_path / "other", other.options, [[0.5]], metric="recall_at_1", embedding_size=384
+    )
+    assert find_nearest(read_run(run)) is None
 
 
 def test_numbers_of_other_images_are_not_found(cells):
