@@ -113,6 +113,7 @@ def _find_problems(words: Sequence[str], config_name: str) -> Iterator[str]:
             yield _explain_stray(word, sorted_words.choices, names)
     for override in sorted_words.options:
         yield from _apply(override, cfg, names)
+    _fill_from_grids(cfg)
     with open_dict(cfg):
         del cfg["hydra"]
     schema = EvaluateConfig if config_name == "evaluate" else Config
@@ -120,6 +121,17 @@ def _find_problems(words: Sequence[str], config_name: str) -> Iterator[str]:
         check(cfg, schema)
     except ConfigError as error:
         yield from error.problems
+
+
+def _fill_from_grids(cfg: DictConfig) -> None:
+    """Gives options that are missing the first value that the grids of an experiment have."""
+    grids = OmegaConf.select(cfg, "hydra.sweeper.grids") or []
+    for word in " ".join(grids).split():
+        name, _, values = word.partition("=")
+        parent, _, key = name.rpartition(".")
+        node = OmegaConf.select(cfg, parent) if parent else None
+        if isinstance(node, DictConfig) and OmegaConf.is_missing(node, key):
+            node[key] = values.partition(",")[0]
 
 
 class _SortedWords:

@@ -194,6 +194,7 @@ COMMANDS = {
         "--name=:text --quick",
         fails=True,
     ),
+    "first_row": Command("scripts.first_row:main", "nope=1:text", needs_all=True, fails=True),
     "check_fidelity": Command("scripts.check_fidelity:main", "missing:input", fails=True),
     "show_field": Command(
         "studies.show_field:main",

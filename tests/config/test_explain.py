@@ -91,3 +91,8 @@ def test_choices_in_the_users_own_folders(tmp_path, way):
     (found,) = explain([place, "loss=broken"], "train")
     assert "loss=broken: " in found
     assert f'"{tmp_path}/loss/broken.yaml", line 1' in found
+
+
+def test_what_the_grids_of_an_experiment_set_is_not_missing():
+    words = ["experiment=off_the_shelf", "typo=1"]
+    assert explain(words, "train") == ["typo: no such option"]
