@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
+import tempfile
 
 import pytest
 
@@ -58,3 +61,16 @@ def test_mistakes_are_one_line(words, status, answer, tmp_path, capsys):
     err = capsys.readouterr().err
     assert err.startswith(f"error: {answer}")
     assert len(err.splitlines()) == 1
+
+
+def test_a_folder_that_cannot_be_written_is_named_with_the_option(tmp_path, monkeypatch, capsys):
+    def refuse(**options):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    assert report(["mft_table2", f"--runs={tmp_path}", "--no-figures"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(
+        f"error: out: {tmp_path}/reports cannot be written to (Permission denied"
+    )
+    assert "--out=<folder> puts the report elsewhere" in line
