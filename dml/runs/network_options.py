@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from dml.config.explain import compose_config, list_options
@@ -41,25 +41,22 @@ def check_options(network: str | Path, images: object, options: Sequence[str]) -
         name, equals, _ = option.partition("=")
         name = name.lstrip("+")
         if not equals or not name or name.startswith("~"):
-            problem = f"{option or repr(option)}: not of the form option=value"
+            problems.append(f"{option or repr(option)}: not of the form option=value")
         elif name in names:
-            problem = f"{name}: given twice; write it once"
-        elif name == "data":
-            problem = (
-                f"data: images are {images}; a dataset stands in their place, such as {option}"
-            )
+            problems.append(f"{name}: given twice; write it once")
         else:
-            problem = _find_no_effect(name, nodes)
-        if problem:
-            problems.append(problem)
+            problems += _find_no_effect(option, name, images, nodes)
         names.append(name)
     if problems:
         raise ConfigError(problems)
 
 
-def _find_no_effect(name: str, nodes: Sequence[str]) -> str:
-    """Returns the problem of an option that does not act; empty if it acts."""
-    return "" if _acts(name, nodes) else f"{name}: has no effect here{_advise(name, nodes)}"
+def _find_no_effect(option: str, name: str, images: object, nodes: Sequence[str]) -> Iterator[str]:
+    """Yields the problem of an option that does not act."""
+    if name == "data":
+        yield f"data: images are {images}; a dataset stands in their place, such as {option}"
+    elif not _acts(name, nodes):
+        yield f"{name}: has no effect here{_advise(name, nodes)}"
 
 
 def _acts(name: str, nodes: Sequence[str]) -> bool:
