@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -51,7 +52,8 @@ def test_what_the_page_says_of_a_loss_of_pml(composed, name):
     with pytest.raises((ConfigError, UserError, ValueError)) if refused else nullcontext():
         builder = Builder(check(cfg))
         method = builder.method(12, 8)
-        dry_run(method, builder.config, builder.optimizer, 12, 8, torch.device("cpu"))
+        build = partial(builder.optimizer, steps_per_epoch=1)
+        dry_run(method, builder.config, build, 1, 12, 8, torch.device("cpu"))
         labels = torch.arange(60) % 12
         embedder = Embedder(SmallCNN(width=2), 8)
         value, _ = method(embedder, torch.rand(60, 3, 8, 8), labels)

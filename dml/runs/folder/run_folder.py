@@ -254,7 +254,7 @@ def check_readable(folder: Path) -> None:
         os.stat(folder / "config.yaml")
     except PermissionError as error:
         raise ConfigError([f"run: {folder} cannot be read: {error.strerror}"]) from error
-    except OSError:
+    except (OSError, ValueError):  # there is none, or no folder can have such a name
         return
 
 
