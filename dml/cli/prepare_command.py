@@ -103,11 +103,13 @@ def _check_options(options: Namespace) -> None:
     is_prepared = name in PUBLISHED and not options.check
     if (options.archive or options.url) and not is_prepared:
         raise ConfigError([f"--archive and --url are for preparing {', '.join(PUBLISHED)}"])
-    has_weights = name in (*PUBLISHED, ALL, WEIGHTS) and not options.check
-    if (options.backbone or options.no_weights) and not has_weights:
+    _check_modes(options)
+    chooses_weights = options.backbone or options.no_weights
+    if chooses_weights and options.check:
+        raise ConfigError(["--backbone and --no-weights: --check looks at the dataset alone"])
+    if chooses_weights and name not in (*PUBLISHED, ALL, WEIGHTS):
         names = ", ".join((*PUBLISHED, ALL))
         raise ConfigError([f"--backbone and --no-weights are for {names} and {WEIGHTS}"])
-    _check_modes(options)
 
 
 def _check_words(options: Namespace) -> None:
@@ -121,7 +123,10 @@ def _check_words(options: Namespace) -> None:
         if options.root != DATA:
             raise ConfigError(["--root: prepare for takes data.root=<folder>"])
     elif options.words:
-        raise ConfigError([f"{' '.join(options.words)}: options of train are for prepare for"])
+        words = " ".join(options.words)
+        if set(options.words) <= set(CHOICES):
+            raise ConfigError([f"{words}: one dataset at a time, or all"])
+        raise ConfigError([f"{words}: options of train are for prepare for"])
 
 
 def _check_modes(options: Namespace) -> None:

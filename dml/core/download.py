@@ -12,6 +12,7 @@ import os
 import re
 import socket
 import ssl
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -25,7 +26,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import IO
 
-from dml.core.errors import UserError
+from dml.core.errors import RunStopped, UserError
 from dml.core.plain_text import print_plain, show_line
 from dml.core.progress import log_lines, show_task
 
@@ -209,6 +210,12 @@ def _download_from(
         size = None if checksum is None else checksum.size
         try:
             _receive_all(_Transfer(address, file, show, size, headers), pause)
+        except (KeyboardInterrupt, RunStopped):
+            kept = f"note: {partial} keeps {file.tell() / 1e6:.1f} MB"
+            if checksum is not None:
+                kept += ", and the same command continues the download"
+            print_plain(kept, file=sys.stderr, flush=True)
+            raise
         except UserError:
             if not file.tell():  # nothing to continue
                 partial.unlink()

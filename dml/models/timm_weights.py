@@ -11,7 +11,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from dml.core.download import MIRROR, Checksum, with_mirror
+from dml.core.download import MIRROR, Checksum, requests_allowed, with_mirror
 from dml.core.errors import UserError, first_line
 from dml.core.hub import HubError, find_cached, find_hub_file, is_offline, measure_hub_file
 from dml.core.plain_text import print_plain
@@ -127,7 +127,8 @@ def _take_second(second: str | None, error: HubError) -> Path:
     if not second or is_offline():
         advice = f"{_advise(name)}; backbone.weights=none starts from random weights"
         raise UserError(f"{reason}; {advice}") from error
-    _say(f"{error}; trying the second address: {_describe(second)}")
+    if requests_allowed():
+        _say(f"{error}; trying the second address: {_describe(second)}")
     try:
         return find_weights(second, CHECKSUMS.get(name))
     except UserError as failure:

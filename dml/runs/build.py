@@ -24,6 +24,7 @@ from dml.config.schema import Config, resolve_test_resize
 from dml.config.signatures import import_target
 from dml.config.stored_network import TIMM
 from dml.core.errors import ConfigError, UserError
+from dml.core.signals import raise_on_signals
 from dml.data import transforms
 from dml.data.augmentations import NAMED, Augment, Augmentations
 from dml.data.cache import open_image_source
@@ -188,8 +189,10 @@ class Builder:
 
         Raises:
             UserError: there are no such weights, or no address has them.
+            KeyboardInterrupt, RunStopped: at a signal; the same command continues a download.
         """
-        self._backbone_class().fetch_weights(**self._backbone_options())
+        with raise_on_signals():  # a download takes longer than a step
+            self._backbone_class().fetch_weights(**self._backbone_options())
         return True  # for `run_main_first`
 
     def describe_weights(self) -> WeightFile | None:

@@ -1,4 +1,4 @@
-"""`dml prepare` ends within two seconds of a signal, and the same command continues."""
+"""A download of any command ends within two seconds of a signal, and the command continues."""
 
 import hashlib
 import os
@@ -18,7 +18,7 @@ from dml.core.download import Checksum
 from dml.core.timm_records import find_record
 from dml.data.preparation.sources import SOURCES
 from tests import forked
-from tests.commands import prepare
+from tests.commands import prepare, train
 from tests.core.servers import Behavior, serving
 from tests.data.preparation.test_prepare import publish
 
@@ -37,7 +37,7 @@ def _empty_caches(tmp_path, monkeypatch):
     find_record.cache_clear()
 
 
-@pytest.fixture(params=["weights of the hub", "weights of a URL", "a dataset"])
+@pytest.fixture(params=["weights of the hub", "weights of a URL", "a training", "a dataset"])
 def download(request, tmp_path, monkeypatch):
     """A folder for the server, words of the command, and what names the server's address."""
     site = tmp_path / "site"
@@ -56,11 +56,15 @@ def download(request, tmp_path, monkeypatch):
     model.mkdir(parents=True)
     padding = {"head.more": torch.rand(SILENT)}
     save_file(timm.create_model("test_vit").state_dict() | padding, model / "model.safetensors")
-    if request.param == "weights of a URL":
+    if request.param in ("weights of a URL", "a training"):
         content = (model / "model.safetensors").read_bytes()
         name = f"vit-{hashlib.sha256(content).hexdigest()[:8]}.safetensors"
         (site / name).write_bytes(content)
-        words = ["for", "data=digits", "backbone=timm", f"backbone.model={MODEL}"]
+        words = ["data=digits", "backbone=timm", f"backbone.model={MODEL}"]
+        if request.param == "a training":
+            words = ["train", *words, "backbone.input_size=32", "protocol.epochs=0"]
+        else:
+            words = ["for", *words]
         return site, lambda address: [*words, f"backbone.weights={address}/{name}"]
 
     def use_hub(address):
@@ -74,6 +78,8 @@ def download(request, tmp_path, monkeypatch):
 
 def run(words) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    if words[0] == "train":
+        sys.exit(train(words[1:]))
     sys.exit(prepare(words))
 
 

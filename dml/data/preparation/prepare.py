@@ -6,14 +6,15 @@ The work is done in hidden folders; the folder of the dataset is either complete
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from dml.core.download import download, with_mirror
-from dml.core.errors import UserError, first_line
+from dml.core.download import ChecksumError, download, with_mirror
+from dml.core.errors import UserError, first_line, nearest
 from dml.core.fault_injection import fault_point
 from dml.core.locks import wait_for_lock
 from dml.core.plain_text import print_plain
@@ -141,8 +142,12 @@ def _assign_urls(dataset: DatasetSource, urls: Sequence[str], local: Sources) ->
     for url in urls:
         name, _, address = url.partition("=")
         if name in names:
-            assigned[name] = [address]
+            assigned[name] = [check_address(address)]
+        elif "://" not in name and "://" in address:
+            hint = nearest(name, names) or f"; its files are {' and '.join(names)}"
+            raise UserError(f"--url {url}: {dataset.name} has no file {name}{hint}")
         else:
+            check_address(url)
             bare[url] = Path(url.partition("?")[0]).name
     assigned |= local
     for url, name in bare.items():
@@ -152,6 +157,19 @@ def _assign_urls(dataset: DatasetSource, urls: Sequence[str], local: Sources) ->
         if name not in names:
             assigned[_find_name(dataset, name, url, [*assigned])] = [url]
     return assigned
+
+
+def check_address(address: str) -> str:
+    """Returns an address.
+
+    Raises:
+        UserError: it is none, such as the path of a file.
+    """
+    if not re.match(r"(https?|ftp|file)://\S+$", address):
+        raise UserError(
+            f"--url '{address}': not an address such as https://…; a file is given by --archive"
+        )
+    return address
 
 
 def _find_name(dataset: DatasetSource, name: str, value: str, assigned: Sequence[str]) -> str:
@@ -301,12 +319,21 @@ def _fetch(file: SourceFile, source: Path | list[str], downloads: Path) -> Path:
     """Returns the archive, downloaded if its source is addresses, with the published checksum."""
     if isinstance(source, Path):
         return source
-    print_plain(f"downloading {file.name} from {source[0]}", flush=True)
+    target = downloads / file.name
+    if not target.exists():
+        print_plain(f"downloading {file.name} from {source[0]}", flush=True)
+    published = file.home
+    if file.checksum is not None and len(source) == 1:  # else the list of addresses names it
+        published += f"; {file.checksum.describe()}"
     advice = (
-        f"run the same command again; or download it elsewhere ({file.home}) and add --archive "
+        f"run the same command again; or download it elsewhere ({published}) and add --archive "
         f"<file>, or give another address: --url {file.name}=<address>"
     )
-    return download(source, downloads / file.name, file.checksum, advice=advice)
+    try:
+        return download(source, target, file.checksum, advice=advice)
+    except ChecksumError as error:
+        placed = f"; {target} stays: remove it first" if target.exists() else ""
+        raise ChecksumError(f"{error}; {advice}{placed}") from error
 
 
 def _move_into_place(folder: Path, target: Path) -> None:

@@ -285,3 +285,41 @@ def test_a_file_that_was_placed_by_hand_is_compared_with_its_checksum(name, root
     last.write_bytes(right)
     prepare(dataset, root)
     assert visible(root) == [dataset.folder]
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("car_im.tgz=http://127.0.0.1:9/x", r"cars has no file car_im.tgz; did you mean 'car_ims"),
+        ("x.bin=http://127.0.0.1:9/x", r"cars has no file x.bin; its files are .*cars_annos.mat"),
+        ("", "--url '': not an address such as https://"),
+        ("car_ims.tgz=", "--url '': not an address such as https://"),
+        ("127.0.0.1:9/car_ims.tgz", "not an address such as https://"),
+        ("htp://127.0.0.1:9/car_ims.tgz", "not an address such as https://"),
+        ("/disk/car_ims.tgz", "a file is given by --archive"),
+        ("http://127.0.0.1:9/a b", "not an address such as https://"),
+    ],
+)
+def test_what_is_no_address_is_refused_before_anything_is_downloaded(root, url, message, capsys):
+    with pytest.raises(UserError, match=message):
+        prepare(SOURCES["cars"], root, urls=[url])
+    assert "downloading" not in capsys.readouterr().out
+
+
+def test_a_single_address_that_fails_names_the_checksum_and_what_else_helps(root, tmp_path):
+    dataset = addresses_of(publish("cub", tmp_path), "http://127.0.0.1:9")
+    (file,) = dataset.files
+    with pytest.raises(UserError) as caught:
+        prepare(dataset, root)
+    for part in (file.checksum.digits, file.home, "--archive <file>", "--url CUB_200_2011.tgz="):
+        assert part in str(caught.value)
+
+
+def test_a_file_placed_by_hand_that_differs_is_named_with_what_helps(root, tmp_path, capsys):
+    dataset = addresses_of(publish("cub", tmp_path), "http://127.0.0.1:9")
+    placed = root / ".downloads" / "CUB_200_2011.tgz"
+    placed.parent.mkdir(parents=True)
+    placed.write_bytes(b"another file")
+    with pytest.raises(UserError, match=rf"--archive <file>.*{placed} stays: remove it first"):
+        prepare(dataset, root)
+    assert "downloading" not in capsys.readouterr().out
