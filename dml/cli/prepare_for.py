@@ -167,8 +167,9 @@ def _print_sizes(needs: Needs) -> None:
             print_plain(f"{name}: {file_name}, {_describe_size(size)}")
     known = [size for size in sizes if size is not None]
     unknown = len(sizes) - len(known)
-    more = f", and {unknown} files of unknown size" if unknown else ""
-    print_plain(f"to download: {_describe_size(sum(known))}{more}", flush=True)
+    print_plain(f"to download: {_describe_size(sum(known))}", flush=True)
+    if unknown:
+        print_plain(f"files of unknown size: {unknown}", flush=True)
 
 
 def _missing_files(name: str, builder: Builder) -> list[tuple[str, int | None]]:

@@ -71,6 +71,25 @@ def output_folder(path: Path) -> Path:
     return path
 
 
+def check_writable(path: Path, option: str, remedy: str) -> None:
+    """Creates a folder if necessary, before work whose result it gets.
+
+    Args:
+        path: of the folder.
+        option: that names it.
+        remedy: what puts the result elsewhere.
+
+    Raises:
+        UserError: the folder cannot be written to.
+    """
+    try:
+        output_folder(path)
+    except OSError as error:
+        raise UserError(
+            f"{option}: {path} cannot be written to ({error.strerror}); {remedy}"
+        ) from error
+
+
 def write_text(path: str | Path, text: str) -> None:
     """Writes `text` to `path` in UTF-8 (`dml.core.plain_text.encode`), atomically."""
     write_bytes(path, encode(text))

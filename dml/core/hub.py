@@ -22,6 +22,7 @@ from dml.core.locks import wait_for_lock
 T = TypeVar("T")
 
 ANSWER_SECONDS = 8.0  # in which the hub says where a file is; also HF_HUB_ETAG_TIMEOUT
+FILE_SECONDS = 120.0  # in which huggingface_hub receives a small file, of less than 10 MB
 SHA256_DIGITS = 64
 # What systems say of a host whose address nobody knows.
 NO_HOST = ("Name or service not known", "name resolution", "nodename nor servname")
@@ -132,13 +133,16 @@ def _fetch(model: str, name: str) -> Path:
         with wait_for_lock(lock, f"downloading {name} of {repository}"):
             _receive(model, name, metadata, cache / folder / "blobs" / metadata.etag)
     # What is left for huggingface_hub: a small file, or the name of the large one in its cache.
-    seconds = _answer_seconds()
-    link = partial(
-        hf_hub_download, repository, name, revision=revision, endpoint=constants.ENDPOINT
+    receive = partial(
+        hf_hub_download,
+        repository,
+        name,
+        revision=revision,
+        endpoint=constants.ENDPOINT,
+        cache_dir=constants.HF_HUB_CACHE,
+        etag_timeout=_answer_seconds(),
     )
-    return Path(
-        _answer(model, partial(link, cache_dir=constants.HF_HUB_CACHE, etag_timeout=seconds))
-    )
+    return Path(_answer(model, receive, FILE_SECONDS))
 
 
 def _receive(model: str, name: str, metadata: Any, target: Path) -> None:
@@ -172,7 +176,7 @@ def _ask_for_metadata(model: str, name: str) -> Any:
     from huggingface_hub import constants, get_hf_file_metadata
 
     ask = partial(get_hf_file_metadata, _address(model, name), timeout=_answer_seconds())
-    metadata = _answer(model, ask)
+    metadata = _answer(model, ask, _answer_seconds())
     if metadata.etag is None or metadata.commit_hash is None:
         raise HubError(
             f"{model} on {constants.ENDPOINT}: no answer of a hub, but of a proxy, or HF_ENDPOINT "
@@ -188,7 +192,7 @@ def _answer_seconds() -> float:
     return float(constants.HF_HUB_ETAG_TIMEOUT) if is_set else ANSWER_SECONDS
 
 
-def _answer(model: str, ask: Callable[[], T]) -> T:
+def _answer(model: str, ask: Callable[[], T], seconds: float) -> T:
     """Returns what a function of huggingface_hub returns, if it does so in time.
 
     Its own limit is for each address of the hub and each of several attempts, and none is for
@@ -213,7 +217,6 @@ def _answer(model: str, ask: Callable[[], T]) -> T:
             answer.set_exception(error)
 
     threading.Thread(target=work, daemon=True).start()
-    seconds = _answer_seconds()
     try:
         return answer.result(timeout=seconds)
     except Exception as error:

@@ -71,7 +71,10 @@ def _find_frozen(module: nn.Module) -> Iterator[nn.Module]:
 
 def describe_trained(embedder: Embedder) -> str:
     """Returns `1.2 of 22.1 million parameters of the network`."""
-    counts = [0, 0]
+    trained = 0
+    total = 0
     for parameter in embedder.parameters():
-        counts[parameter.requires_grad] += parameter.numel()
-    return f"{counts[1] / 1e6:.3g} of {sum(counts) / 1e6:.3g} million parameters of the network"
+        total += parameter.numel()
+        if parameter.requires_grad:
+            trained += parameter.numel()
+    return f"{trained / 1e6:.3g} of {total / 1e6:.3g} million parameters of the network"

@@ -55,11 +55,6 @@ class WeightFile:
     sources: Sequence[str]
     measure: Callable[[], int | None]
 
-    @property
-    def local_size(self) -> int | None:
-        """Bytes of the local file; None: it has to be downloaded."""
-        return None if self.path is None else self.path.stat().st_size
-
 
 def describe_option(
     weights: str | None, imagenet: PublishedWeights | None = None

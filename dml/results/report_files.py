@@ -16,7 +16,7 @@ from jinja2 import Environment, PackageLoader
 from rich.text import Text
 
 from dml.config.schema import ExperimentConfig
-from dml.core.atomic_io import output_folder, write_text
+from dml.core.atomic_io import check_writable, write_text
 from dml.core.csv_cells import write_csv
 from dml.core.errors import ConfigError, UserError, nearest
 from dml.core.metric_names import is_score
@@ -95,7 +95,7 @@ def write_reports(
     if len(ids) == 1:
         stem = ids[0]
     paths = _check_files(out, check_name(stem, "experiment"), results, overwrite)
-    _check_writable(out)
+    check_writable(out, "out", "--out=<folder> puts the report elsewhere")
     reports = []
     for id in show_progress(ids, "reading the runs of experiment", len(ids)):
         cells = catalog.list_cells(id, outputs=str(root)) if id in known else ()
@@ -549,14 +549,3 @@ def _describe_score(row: Row, metric: str) -> dict[str, Any]:
     line["folders"] = " ".join(folders)
     line["command"] = row.missing.command if row.missing else ""
     return line
-
-
-def _check_writable(out: Path) -> None:
-    """Raises UserError, before runs are read, if reports cannot be written to a folder."""
-    try:
-        output_folder(out)
-    except OSError as error:
-        raise UserError(
-            f"out: {out} cannot be written to ({error.strerror}); --out=<folder> puts the report "
-            f"elsewhere"
-        ) from error

@@ -11,8 +11,8 @@ from typing import Any, cast
 
 from dml.config.identity import method_name
 from dml.config.schema import Config, EvaluateConfig
-from dml.core.atomic_io import output_folder, write_json
-from dml.core.errors import ConfigError, UserError
+from dml.core.atomic_io import check_writable, write_json
+from dml.core.errors import ConfigError
 from dml.core.names import named_folder
 from dml.core.outputs import check_output
 from dml.core.progress import open_display, show_task
@@ -40,6 +40,7 @@ from dml.training.process_state import restored_process_state
 FOR_BOTH = {"recall_at", "evaluation.backend", "device", "overwrite", "outputs"}
 FOR_EMBEDDINGS = {"embeddings", *FOR_BOTH}
 EVALUATIONS = "evaluations"  # folder below outputs/
+ELSEWHERE = "outputs=<folder> puts the scores elsewhere"
 OF_DATA = ("data.root", "data.workers", "data.eval_batch_size", "data.max_pixels")
 FOR_RUN = {"run", "trust", "save", *OF_DATA, *FOR_BOTH}
 
@@ -75,7 +76,7 @@ def evaluate(config: EvaluateConfig, typed: Collection[str] = ()) -> dict[str, A
             if "outputs" in typed:
                 folder = Path(config.outputs) / EVALUATIONS
             path = folder / f"{source.stem}.evaluation.json"
-            _check_writable(path.parent)
+            check_writable(path.parent, "outputs", ELSEWHERE)
             _check_scores_file(path, source.name, config.overwrite)
             embeddings = load_embeddings(source, resolve_device(config.device))
             if seen := describe_seen_embeddings(source):
@@ -134,7 +135,7 @@ def _score_network(config: EvaluateConfig, typed: Collection[str]) -> tuple[dict
         id = hashlib.sha256(network.encode()).hexdigest()[:8]  # other weights: another folder
         target = Path(config.outputs) / EVALUATIONS / f"{config.data.variant}-{backbone}-{id}"
         embedder, name = builder.embedder(), f"{backbone} on {config.data.variant}"
-    _check_writable(target)
+    check_writable(target, "outputs", ELSEWHERE)
     _check_scores_file(target / "evaluation.json", name, config.overwrite)
     stored, origin = target / "embeddings.npz", f"evaluate {name}"
     if config.save is not None:
@@ -162,17 +163,6 @@ def _folder_of_run(config: EvaluateConfig, typed: Collection[str]) -> Path:
         return run
     named = named_folder(run).absolute()
     return Path(config.outputs) / EVALUATIONS / f"{named.parent.name}-{named.name}"
-
-
-def _check_writable(folder: Path) -> None:
-    """Raises UserError, before the images are embedded, if a folder cannot be written to."""
-    try:
-        output_folder(folder)
-    except OSError as error:
-        raise UserError(
-            f"outputs: {folder} cannot be written to ({error.strerror}); outputs=<folder> puts the "
-            f"scores elsewhere"
-        ) from error
 
 
 def _check_scores_file(path: Path, name: str, overwrite: bool) -> None:

@@ -11,7 +11,7 @@ from tests.conftest import run_config
 from tests.killed_process import KILLED, die_at
 from tests.system.finished_runs import JOB, results_of, start
 
-EMA = ("ema=0.8", "optim.schedule=cosine", "optim.schedule_args={}", "optim.warmup_steps=3")
+EMA = ("ema=0.8", "optim.schedule=cosine", "optim.warmup_steps=3")
 
 
 @pytest.fixture

@@ -171,10 +171,7 @@ def test_ten_steps_equal_a_plain_loop(run_framework, photos):
     assert torch.equal(loss_function.proxies, expected_loss.proxies)
 
 
-TODAY = (
-    *("ema=0.7", "optim.layer_decay=0.6", "optim.schedule=cosine", "optim.warmup_steps=4"),
-    "optim.schedule_args={}",
-)
+TODAY = (*("ema=0.7", "optim.layer_decay=0.6", "optim.schedule=cosine", "optim.warmup_steps=4"),)
 
 
 def test_averages_layers_and_warm_up_equal_a_plain_loop(run_framework, photos):

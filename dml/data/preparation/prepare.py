@@ -142,12 +142,12 @@ def _assign_urls(dataset: DatasetSource, urls: Sequence[str], local: Sources) ->
     for url in urls:
         name, _, address = url.partition("=")
         if name in names:
-            assigned[name] = [check_address(address)]
+            assigned[name] = [_check_address(address)]
         elif "://" not in name and "://" in address:
             hint = nearest(name, names) or f"; its files are {' and '.join(names)}"
             raise UserError(f"--url {url}: {dataset.name} has no file {name}{hint}")
         else:
-            check_address(url)
+            _check_address(url)
             bare[url] = Path(url.partition("?")[0]).name
     assigned |= local
     for url, name in bare.items():
@@ -159,7 +159,7 @@ def _assign_urls(dataset: DatasetSource, urls: Sequence[str], local: Sources) ->
     return assigned
 
 
-def check_address(address: str) -> str:
+def _check_address(address: str) -> str:
     """Returns an address.
 
     Raises:

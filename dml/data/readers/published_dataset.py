@@ -118,8 +118,8 @@ class PublishedDataset:
         """Raises UserError with what the first layout lacks that is there in part."""
         published = layouts[0]
         if not matches:
-            nothing = LayoutMatch(published, self.root / published.home, list(published.parts))
-            matches = [nothing]
+            home = self.root / published.home
+            matches = [LayoutMatch(published, home, published.missing_parts(home))]
         first = matches[0]
         if first.layout is published:
             missing_file = first.folder / first.missing[0]
@@ -240,7 +240,7 @@ def _describe_others(complete: Sequence[LayoutMatch]) -> list[str]:
     if not others:
         return []
     shown = " or ".join(others)
-    return [f"data: {chosen.layout.title} in {chosen.folder} is read, and not {shown}"]
+    return [f"data: reads {chosen.layout.title} in {chosen.folder}, and not {shown}"]
 
 
 def _is_same_copy(first: LayoutMatch, other: LayoutMatch) -> bool:

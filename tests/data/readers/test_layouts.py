@@ -13,6 +13,7 @@ from dml.data.preparation.sources import SOURCES
 from dml.data.readers.cars import read_cars
 from dml.data.readers.cars_classes import NAMES, order_classes
 from dml.data.readers.cub import read_cub
+from dml.data.readers.inat import read_inat
 from dml.data.readers.inshop import read_inshop
 from dml.data.readers.layouts import find_layouts, match_files
 from tests.data.copies import CARS, COPIES
@@ -70,7 +71,7 @@ def test_the_published_files_are_preferred_and_it_is_said(copy, published, root)
     assert {file.relative_to(root).parts[0] for file in index.images} == {SOURCES[name].folder}
     (note,) = index.notes
     assert "the published files in" in note
-    assert "is read, and not" in note
+    assert ", and not " in note
 
 
 @EACH
@@ -244,3 +245,10 @@ def test_folders_of_other_datasets_are_no_copies(tmp_path: Path):
     assert not find_layouts(tmp_path, SOURCES["cars"].layouts)
     with pytest.raises(UserError, match=r"cars196/cars_annos\.mat is missing"):
         read_cars(tmp_path)
+
+
+def test_a_missing_part_with_two_names_is_named_once(tmp_path):
+    with pytest.raises(UserError) as caught:
+        read_inat(tmp_path)
+    assert "|" not in str(caught.value)
+    assert "inat/Inat_dataset_splits/Inaturalist_train_set1.txt is missing" in str(caught.value)
