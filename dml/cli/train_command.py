@@ -24,6 +24,12 @@ Groups and their choices (group=choice):
 
 {groups}
 
+Parts of yours, in a file of this folder, by <part>._target_=<file>.<class>:
+
+  loss (loss=custom), method (method=custom), backbone (backbone=custom),
+  data.reader (data=custom), data.sampler, transform, optim, optim.schedule, tracking,
+  +loss.miner, +evaluation.metrics.<name>, 'transform.then=[{{_target_: …}}]'
+
 There is no search by default. params=<file>|<table> sets the values of a search or a paper.
 
 Exit status: 0 finished, 1 a run failed, 2 wrong command. Stopped by Ctrl-C (130),

@@ -30,7 +30,11 @@ SYNTAX = re.compile(r"""['"\[{].*|.*\$\{.*|.*,.*|\w+\(.*\)""", re.DOTALL)  # quo
 EMPTY = ("", "''", '""')  # as Hydra reads them
 NAME_OF_CLASS = "optim.name='${class_name:${optim._target_}}'"
 # By the option that names a class: the node of its arguments.
-ARGUMENTS = {"optim.schedule._target_": "optim.schedule", "optim._target_": "optim.args"}
+ARGUMENTS = {
+    "optim.schedule._target_": "optim.schedule",
+    "optim._target_": "optim.args",
+    "data.sampler._target_": "data.sampler",
+}
 
 
 def split_flags(words: Sequence[str]) -> tuple[list[str], list[str]]:

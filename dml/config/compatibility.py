@@ -9,6 +9,7 @@ from typing import Any
 from dml.config import search_space
 from dml.config.schema import MAX_PIXELS, Config, EvaluateConfig
 from dml.core.launcher import read_launch
+from dml.core.metric_names import CHOICES, can_select, select_columns
 from dml.core.option_values import SPLITS
 
 METRIX, I_MIX = "dml.methods.metrix.Metrix", "dml.methods.mixing_baselines.IMix"
@@ -93,10 +94,26 @@ def _find_selection_conflicts(config: Config, options: dict[str, Any]) -> Iterat
         yield "search", f"{problem}; use protocol={others}"
     if config.optim.schedule_args and config.optim.schedule is None:
         yield "optim.schedule_args", "there is no schedule; write optim.schedule=step or cosine too"
+    yield from _find_metric_conflicts(config)
     selected_on = SPLITS[protocol.splits].selected_on
     if selected_on != protocol.selected_on:
         problem = f"splits '{protocol.splits}' select the epoch on {selected_on}"
         yield "protocol.selected_on", f"{problem}, not on {protocol.selected_on}"
+
+
+def _find_metric_conflicts(config: Config) -> Iterator[tuple[str, str]]:
+    """Yields conflicts of the metric that selects the best epoch."""
+    select, metrics = config.protocol.select_metric, config.evaluation.metrics
+    owners = [name for name in metrics if select_columns([select], [name])]
+    if owners and metrics[owners[0]].get("best_only"):
+        yield (
+            f"evaluation.metrics.{owners[0]}.best_only",
+            "the metric selects the best epoch (protocol.select_metric), so that every "
+            "evaluation needs it; leave best_only out",
+        )
+    if not owners and not can_select(select):
+        choices = " | ".join([CHOICES, *metrics])
+        yield "protocol.select_metric", f"'{select}' must be one of {choices}"
 
 
 def _find_size_conflicts(config: Config) -> Iterator[tuple[str, str]]:
@@ -117,8 +134,14 @@ def _find_size_conflicts(config: Config) -> Iterator[tuple[str, str]]:
 
 def _find_training_conflicts(config: Config) -> Iterator[tuple[str, str]]:
     optim, part = config.optim, config.backbone.get("train", "all")
-    if config.transform.then and config.backbone["_target_"] == IDENTITY:
-        yield "transform.then", "augments images, and stored features are none; leave it out"
+    transform = config.transform
+    if config.backbone["_target_"] == IDENTITY:
+        for option, value in {"then": transform.then, "_target_": transform.target}.items():
+            if value:
+                problem = "changes images, and stored features are none; leave it out"
+                yield f"transform.{option}", problem
+    if transform.args and transform.target is None:
+        yield "transform.args", "are of a class of yours; write transform._target_=<class> too"
     is_count = type(part) is int and part > 0
     if not is_count and part not in ("all", "none"):
         yield "backbone.train", f"{part} must be all, none, or a number of blocks, at least 1"
@@ -136,7 +159,7 @@ def _find_batch_conflicts(config: Config) -> Iterator[tuple[str, str]]:
     """Yields conflicts between the sampler, the batch and the loss."""
     batch, m, sampler = config.data.batch_size, config.data.images_per_class, config.data.sampler
     needs_pairs = config.loss["batch_kind"] == "pair"
-    if sampler == "random":
+    if sampler == "random" or isinstance(sampler, dict):
         if needs_pairs and batch == 1:
             problem = f"loss '{config.loss['name']}' compares images of a batch"
             yield "data.batch_size", f"{problem}; use 2 or more"
@@ -168,7 +191,7 @@ def _find_process_conflicts(config: Config, processes: int) -> Iterator[tuple[st
     batch, m = config.data.batch_size, config.data.images_per_class
     if batch % processes:
         unit, least = processes, 1
-        if config.data.sampler != "random" and m is not None:
+        if config.data.sampler in ("class_stream", "balanced") and m is not None:
             unit = math.lcm(processes, m)
             if config.loss["batch_kind"] == "pair":
                 least = 2 * m

@@ -45,7 +45,8 @@ ALIASES = {  # last part of a name in other programs → option or group
 }
 # Nodes that accept options that their files do not list (`+name=value`).
 OPEN_NODES = ("loss.", "method.", "backbone.", "tracking.", "data.reader.", "optim.args.",
-              "optim.groups.", "optim.schedule_args.", "space.", "hydra.launcher.")  # fmt: skip
+              "optim.groups.", "optim.schedule_args.", "transform.args.", "data.sampler.",
+              "evaluation.metrics.", "space.", "hydra.launcher.")  # fmt: skip
 INTERNAL = (".name", ".result_id", "._target_")
 NOT_OURS = ("hydra.", "space.")
 SURE = 0.75  # similarity of dotted names, which often begin alike

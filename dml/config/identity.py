@@ -39,9 +39,12 @@ ADDED: dict[str, Any] = {
     "data.images": None,
     "data.max_pixels": MAX_IMAGE_PIXELS,
     "ema": None,
+    "evaluation.metrics": {},
     "optim.layer_decay": 1.0,
     "optim.schedule_unit": "epochs",
     "optim.warmup_steps": 0,
+    "transform._target_": None,
+    "transform.args": {},
     "transform.then": [],
 }
 

@@ -18,7 +18,7 @@ from PIL import ImageColor
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr
 
 from dml.config import identity
-from dml.core import metric_names
+from dml.core.metric_names import is_taken
 from dml.core.names import RULE, is_name
 from dml.core.option_values import (
     EXTRA_METRICS,
@@ -100,9 +100,11 @@ def _check_backend(backend: str) -> str:
     return backend
 
 
-def _check_metric(name: str) -> str:
-    if not re.fullmatch(rf"{'|'.join(metric_names.LABELS)}|{metric_names.RECALL}\d+", name):
-        raise ValueError(f"must be one of {metric_names.CHOICES}")
+def _check_metric_name(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z]\w*", name, re.ASCII) or is_taken(name):
+        raise ValueError(
+            "is no name for a metric of yours: letters, digits and _, and no name of another metric"
+        )
     return name
 
 
@@ -113,6 +115,10 @@ class _Target(BaseModel):
 
 class _NamedTarget(_Target):
     name: FolderName
+
+
+class _Metric(_Target):
+    best_only: bool = False
 
 
 class _Loss(_NamedTarget):
@@ -127,6 +133,7 @@ def _with_keys_of(model: type[BaseModel]) -> AfterValidator:
 
 Text = Annotated[str, Field(strict=False, coerce_numbers_to_str=True)]  # name=2024
 FolderName = Annotated[Text, AfterValidator(_check_folder_name)]
+MetricName = Annotated[str, AfterValidator(_check_metric_name)]
 Color = Annotated[Text, AfterValidator(_check_color)]
 Count = Annotated[int, Field(ge=1)]
 CountFromZero = Annotated[int, Field(ge=0)]
@@ -138,6 +145,7 @@ Interval = Annotated[list[Positive], Field(min_length=2, max_length=2)]
 TargetNode = Annotated[dict[str, Any], _with_keys_of(_Target)]
 NamedNode = Annotated[dict[str, Any], _with_keys_of(_NamedTarget)]
 LossNode = Annotated[dict[str, Any], _with_keys_of(_Loss)]
+MetricNode = Annotated[dict[str, Any], _with_keys_of(_Metric)]
 
 
 class Node(BaseModel):
@@ -163,7 +171,7 @@ class DataConfig(Node):
     query_gallery: Literal["split", "none"]
     classes: Annotated[int, Field(ge=2)] | None
     images_per_class_at_most: Annotated[int, Field(ge=2)] | None
-    sampler: Sampler
+    sampler: Sampler | TargetNode
     pair_sampler: Sampler
     batch_size: BatchSize
     micro_batch: BatchSize | None
@@ -204,6 +212,8 @@ class TransformConfig(Node):
     degrees: Annotated[float, Field(ge=0, le=360)]
     test_resize: Literal["auto"] | Pixels | None
     then: list[MoreAugmentation | TargetNode] = []
+    target: Annotated[str, Field(min_length=1)] | None = Field(default=None, alias="_target_")
+    args: dict[str, Any] = {}
 
 
 class OptimConfig(Node):
@@ -244,7 +254,7 @@ class ProtocolConfig(Node):
     backbones: list[Text]
     splits: Literal[tuple(SPLITS)]  # type: ignore[valid-type]
     selected_on: Literal["test", "validation", "nothing"]
-    select_metric: Annotated[Text, AfterValidator(_check_metric)]
+    select_metric: Text
     repeats: Annotated[int, Field(ge=1, le=1000)]
     epochs: CountFromZero
     steps_per_epoch: Count | None
@@ -256,13 +266,18 @@ class ProtocolConfig(Node):
 
 
 class EvaluationConfig(Node):
-    """Extra metrics, the retrieval backend and the files of an evaluation."""
+    """Extra metrics, the retrieval backend and the files of an evaluation.
+
+    Attributes:
+        metrics: by name, a class or function of the user with its arguments, and `best_only`.
+    """
 
     measures: list[Literal[tuple(EXTRA_METRICS)]]  # type: ignore[valid-type]
     backend: Annotated[RetrievalBackend, AfterValidator(_check_backend)]
     test_curve: bool
     keep_embeddings: bool
     map_classes: Annotated[list[Count], Field(min_length=1)]
+    metrics: dict[MetricName, MetricNode] = {}
 
 
 class SearchConfig(Node):

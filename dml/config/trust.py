@@ -25,6 +25,7 @@ from dml.core.installation import CONFIGS
 from dml.core.secrets import MASK
 
 TARGET = "_target_"
+NO_TARGET = "transform._target_"  # which is null where no class is chosen
 OPEN = (
     "dml.losses", "dml.methods", "dml.models",
     "torch.optim", "torch.optim.lr_scheduler", "torchvision.transforms.v2",
@@ -80,7 +81,7 @@ def check_content(
     """
     for option, key, value in _walk(content):
         problem = _find_forbidden(key, value)
-        if problem:
+        if problem and not (option == NO_TARGET and value is None):
             raise ConfigError([f"{source}: {option}: {problem}"])
     if trust:
         return
@@ -103,7 +104,7 @@ def is_allowed(target: str) -> bool:
 def find_named(content: Any) -> Iterator[Named]:
     """Yields every name of a class or function in nested nodes, those of a search space too."""
     for option, key, value in _walk(content):
-        if key == TARGET:
+        if key == TARGET and not (option == NO_TARGET and value is None):
             for text in _texts(value):
                 yield Named(option, text)
 
@@ -116,7 +117,7 @@ def shipped_targets() -> frozenset[str]:
         for line in path.read_text(encoding="utf-8").splitlines():
             code = line.partition("#")[0]
             targets.update(re.findall(rf"\b{TARGET}:\s*([\w.]+)\s*(?=$|[,}}])", code))
-    return frozenset(targets)
+    return frozenset(targets - {"null"})
 
 
 @cache

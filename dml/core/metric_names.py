@@ -5,7 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
+
+from dml.core.option_values import EXTRA_METRICS
 
 LABELS = {"precision_at_1": "P@1", "r_precision": "R-precision", "map_at_r": "MAP@R"}
 RECALL = "recall_at_"
@@ -21,6 +24,36 @@ FINAL_LABELS = {
 SAME = ("precision_at_1", "recall_at_1")  # equal by definition: tables show one row for both
 CHOICES = " | ".join([*reversed(LABELS), f"{RECALL}<K>"])  # first the usual selection metric
 
+# Columns of histories and of tables of runs that hold no metric.
+COLUMNS = (
+    "repeat", "fold", "epoch", "step", "train_steps", "best_epoch", "epoch_seconds", "seconds",
+    "ms_per_batch", "queries", "queries_without_match", "collapsed", "empty_steps", "stage",
+    "lr", "loss", "folder", "id",
+    "state", "problem", "age", "size", "name", "note", "experiment", "data", "protocol", "method",
+    "backbone", "setting", "seed", "epochs", "selected_by", "score", "configuration",
+    "evaluation", "result_id", "protocol_id", "dim", "stand_in",
+)  # fmt: skip
+BEGINNINGS = ("test_", "untrained_", "lr_", "loss_", "stage_", "radius_", RECALL)  # of further ones
+
+
+def is_taken(name: str) -> bool:
+    """Returns whether a name is that of a metric or of a column of histories and tables."""
+    is_metric = is_score(name) or name in EXTRA_METRICS
+    return is_metric or name in COLUMNS or name.startswith(BEGINNINGS)
+
+
+def can_select(name: str) -> bool:
+    """Returns whether every evaluation has a score of this name, so that it can select an epoch."""
+    return name in LABELS or re.fullmatch(rf"{RECALL}\d+", name) is not None
+
+
+def recall_levels(usual: Sequence[int], select_metric: str) -> list[int]:
+    """Returns the values of K of Recall@K to compute: the usual ones, and that of the selection."""
+    level = select_metric.removeprefix(RECALL)
+    if not can_select(select_metric) or not level.isdecimal():
+        return list(usual)
+    return sorted({*usual, int(level)})
+
 
 def is_score(name: str) -> bool:
     """Returns whether a name is a retrieval score (0–1), as opposed to a count or a loss."""
@@ -31,6 +64,16 @@ def is_score(name: str) -> bool:
     )
 
 
+def select_columns(columns: Iterable[str], names: Iterable[str]) -> list[str]:
+    """Returns the columns of metrics of the user: `<name>`, or `<name>_…` for several numbers."""
+    names = list(names)
+    selected = []
+    for column in columns:
+        if any(column == name or column.startswith(f"{name}_") for name in names):
+            selected.append(column)
+    return selected
+
+
 def tabled(names: Iterable[str]) -> dict[str, str]:
     """Returns metric → label of its row in a table; the two names in `SAME` share a row."""
     columns = dict.fromkeys(names)
@@ -39,6 +82,11 @@ def tabled(names: Iterable[str]) -> dict[str, str]:
     joined = ", ".join(map(metric_label, SAME))
     labels = {name: metric_label(name) for name in columns if name != SAME[1]}
     return labels | {SAME[0]: joined}
+
+
+def format_metric(name: str, value: float) -> str:
+    """Returns a score in percent with two decimals, and other numbers with four digits."""
+    return f"{100 * value:.2f}" if is_score(name) else f"{value:.4g}"
 
 
 def metric_label(name: str) -> str:

@@ -26,6 +26,7 @@ from dml.core.secrets import MaskingFormatter, mask_words
 run_logger = logging.getLogger("dml.train_log")
 run_logger.setLevel(logging.INFO)
 run_logger.propagate = False  # Hydra prints what reaches the root logger
+logging.getLogger("faiss.loader").setLevel(logging.WARNING)  # it reports each attempt to load
 
 
 @contextmanager

@@ -105,6 +105,8 @@ def combine_scores(
     """
     combined = {}
     for name in results[0][key]:
+        if not all(name in result[key] for result in results):
+            continue  # a metric of the user's that failed
         scores = mean_per_repeat((result["repeat"], result[key][name]) for result in results)
         mean = Estimate(tuple(scores.values()))
         combined[name] = {"mean": mean.mean, "ci95": mean.ci95, "std": mean.std, "repeats": mean.n}

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from dml.data.custom_sampler import CustomBatches
+
 
 class RandomBatches:
     """Every image once per pass in random order; an incomplete last batch is dropped.
@@ -142,7 +144,7 @@ class BalancedBatches(_ClassBatches):
         return shuffled[draw * m : (draw + 1) * m]
 
 
-BatchSchedule = RandomBatches | ClassStreamBatches | BalancedBatches
+BatchSchedule = RandomBatches | ClassStreamBatches | BalancedBatches | CustomBatches
 
 
 def build_schedule(

@@ -30,7 +30,7 @@ import pandas as pd
 from dml.core.csv_cells import unquote_formula, write_csv
 from dml.core.errors import UserError, first_line
 from dml.core.installation import shell_command
-from dml.core.metric_names import is_score
+from dml.core.metric_names import is_score, select_columns
 from dml.core.regular_files import open_regular
 from dml.core.secrets import mask_options
 from dml.core.statistics import Estimate
@@ -88,6 +88,16 @@ class Runs:
     def distinct(self) -> list[StoredRun]:
         """The runs of all rows, each once, in the order of the table."""
         return self.select(self.table.drop_duplicates("folder")).by_row
+
+    @property
+    def custom_metrics(self) -> list[str]:
+        """The columns of the metrics that users have added (`evaluation.metrics`)."""
+        names: set[str] = set()
+        for run in self.distinct:
+            for option in run.options:
+                if option.startswith("evaluation.metrics."):
+                    names.add(option.split(".")[2])
+        return select_columns(self.table, names)
 
     @property
     def options(self) -> list[dict[str, Any]]:
@@ -196,10 +206,15 @@ def _progress(run: StoredRun) -> dict[str, float]:
     if run.config is None or run.state == State.DAMAGED or not run.history:
         return {}
     best: dict[tuple[float, float], float] = {}
+    metric = run.config.select_metric
     for row in run.history:
         job = (row["repeat"], row["fold"])
-        best[job] = max(best.get(job, 0.0), row.get(run.config.select_metric, 0.0))
-    return {"epoch": run.history[-1]["epoch"], "score": 100 * fmean(best.values())}
+        if metric in row:
+            best[job] = max(best.get(job, row[metric]), row[metric])
+    progress = {"epoch": run.history[-1]["epoch"]}
+    if best:
+        progress["score"] = fmean(best.values()) * (100 if is_score(metric) else 1)
+    return progress
 
 
 def _mean_numbers(folds: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -234,7 +234,7 @@ def build_report(
     """
     runs = make_runs(_read_stored(about.id, root, contributed))
     if about.source is None:  # which measures to print is up to the runs
-        measured = [name for name in EXTRA_METRICS if name in runs.table]
+        measured = [name for name in (*EXTRA_METRICS, *runs.custom_metrics) if name in runs.table]
         about = about.model_copy(update={"metrics": about.metrics + measured})
     finished = runs.table[runs.table.state == "finished"]
     rows = _build_rows(runs.select(finished), cells, about)

@@ -5,11 +5,12 @@ Options are bound to the constructors that `_target_` names here and nowhere els
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
+from functools import cached_property
 from inspect import signature
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -26,7 +27,7 @@ from dml.config.stored_network import TIMM
 from dml.core.errors import ConfigError, UserError
 from dml.core.signals import raise_on_signals
 from dml.data import transforms
-from dml.data.augmentations import NAMED, Augment, Augmentations
+from dml.data.augmentations import NAMED, Augmentations, CustomTransform, ImageFunction
 from dml.data.cache import open_image_source
 from dml.data.image_dataset import ImageSource
 from dml.data.image_index import ImageIndex, Subset
@@ -41,6 +42,7 @@ from dml.models.embedder import Embedder, compile_backbone
 from dml.models.freezing import freeze_backbone
 from dml.models.identity import Identity
 from dml.models.weights import WeightFile
+from dml.runs.custom_metrics import CustomMetric
 from dml.tracking import Tracker
 from dml.training.data_parallel import synchronize_batch_norm
 from dml.training.device import set_precision
@@ -64,6 +66,7 @@ REQUIRED: dict[str, tuple[Any, str]] = {
     "loss.miner": (Callable, "a miner, which can be called"),
     "method": (Method, "a method; derive it from dml.training.interfaces.Method"),
     "backbone": (nn.Module, "a backbone, a torch.nn.Module"),
+    "transform.args": (Callable, "a transform, which can be called with an image"),
     "data.reader": (ImageIndex, "an index of images, a dml.data.image_index.ImageIndex"),
     "tracking": (Tracker, "a tracker; derive it from dml.tracking.Tracker"),
     "optim.schedule": (LRScheduler, "a learning-rate schedule"),
@@ -76,6 +79,10 @@ NODES: dict[str, Callable[[Config], dict[str, Any] | None]] = {
     "embedder": lambda c: {**c.embedder, "_target_": "dml.models.embedder.Embedder"},
     "data.reader": lambda c: c.data.reader,
     "tracking": lambda c: c.tracking,
+    "data.sampler": lambda c: c.data.sampler if isinstance(c.data.sampler, dict) else None,
+    "transform.args": lambda c: (
+        {**c.transform.args, "_target_": c.transform.target} if c.transform.target else None
+    ),
     "optim.args": lambda c: {**c.optim.args, "_target_": c.optim.target},
     "optim.schedule": lambda c: named_schedule(
         c.optim.schedule, c.protocol.epochs, c.optim.schedule_args
@@ -87,6 +94,8 @@ SUPPLIED: dict[str, Collection[str]] = {
     "method": ("loss", "miner", *SIZES),
     "embedder": ("backbone",),
     "data.reader": ("root",),
+    "data.sampler": ("labels", "batch_size", "seed", "images_per_class", "m", "data_source"),
+    "transform.args": ("train", "size"),
     "optim.args": ("params", "lr", "weight_decay"),
     "optim.schedule": ("optimizer",),
 }
@@ -119,8 +128,16 @@ class Builder:
         for option, node in NODES.items():
             if node(self.config) is not None:
                 problems += self.constructor(option).problems
+        for metric in self.metrics:
+            problems += metric.problems
         if problems:
-            raise ConfigError(p.replace("optim.args._target_", "optim._target_") for p in problems)
+            raise ConfigError(p.replace(".args._target_", "._target_") for p in problems)
+
+    @cached_property
+    def metrics(self) -> list[CustomMetric]:
+        """The metrics of the user."""
+        nodes = self.config.evaluation.metrics
+        return [CustomMetric(name, node) for name, node in nodes.items()]
 
     def tracker(self) -> Tracker:
         """The tracker."""
@@ -258,14 +275,48 @@ class Builder:
             return Transforms(nn.Identity(), nn.Identity(), nn.Identity())
         t, spec = self.config.transform, embedder.input
         size = t.size or spec.size
+        to_input = transforms.ToInput(spec.mean, spec.std, spec.channel_order, spec.scale)
+        if t.target is not None:
+            of_training, of_test = (self._custom_transform(train, size) for train in (True, False))
+            return Transforms(of_training, of_test, to_input)
         options = t.model_dump(include={"resize", "scale", "ratio", "flip", "padding", "degrees"})
         options["interpolation"] = spec.interpolation
         resize = resolve_test_resize(t.test_resize, size, spec.crop_share)
         return Transforms(
             train=transforms.train_transform(t.augmentation, size, **options),
             test=transforms.eval_transform(size, resize=resize, interpolation=spec.interpolation),
-            to_input=transforms.ToInput(spec.mean, spec.std, spec.channel_order, spec.scale),
+            to_input=to_input,
         )
+
+    def _custom_transform(self, train: bool, size: int | None) -> CustomTransform:
+        """The transform of the user, of training or of test images."""
+        build = self.constructor("transform.args")
+        function = build(**build.select_missing({"train": train, "size": size}))
+        return CustomTransform(function, train)
+
+    def sampler(self, labels: np.ndarray) -> Callable[[int], Iterable[Any]]:
+        """Returns what builds the sampler of the user, or of a library, for a seed.
+
+        Args:
+            labels: one label 0..C−1 per training image.
+        """
+        data = self.config.data
+        supplied: dict[str, Any] = {
+            "labels": labels,
+            "batch_size": data.batch_size,
+            "data_source": range(len(labels)),
+        }
+        if data.images_per_class is not None:
+            supplied |= dict.fromkeys(("images_per_class", "m"), data.images_per_class)
+        node: Any = {**cast(dict[str, Any], data.sampler), "_partial_": True}
+        build = Constructor(node, "data.sampler", SUPPLIED["data.sampler"], Callable, "a sampler")
+        create = build(**build.select_missing(supplied))
+        with_seed = build.select_missing({"seed": 0})
+
+        def build_sampler(seed: int) -> Iterable[Any]:
+            return create(**dict.fromkeys(with_seed, seed))
+
+        return build_sampler
 
     def augmentations(self) -> Augmentations:
         """The augmentations after crop and flip.
@@ -273,7 +324,7 @@ class Builder:
         Raises:
             ConfigError: one does not exist, or rejects its options.
         """
-        steps: list[tuple[str, Augment]] = []
+        steps: list[tuple[str, ImageFunction]] = []
         for number, choice in enumerate(self.config.transform.then):
             name = f"transform.then[{number}]"
             if isinstance(choice, str):

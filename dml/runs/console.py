@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.table import Table
 
 from dml.config.identity import method_name
-from dml.core.metric_names import is_score, metric_label, tabled
+from dml.core.metric_names import format_metric, is_score, metric_label, select_columns, tabled
 from dml.core.plain_console import PlainConsole
 from dml.core.run_log import run_logger
 from dml.core.secrets import mask_text
@@ -56,16 +56,32 @@ def print_results(summary: dict[str, Any]) -> None:
     title = f"{summary['data']}: {name} ({summary['protocol']})"
     caption = f"percent on {summary['classes_tested']}; best epoch by {summary['selected_by']}"
     _print_table(title, summary["stand_in"], caption, columns)
+    names = summary["config"].get("evaluation", {}).get("metrics", {})
+    means = {name: value["mean"] for name, value in summary["metrics"].items()}
+    untrained_means = {name: value["mean"] for name, value in summary["untrained"].items()}
+    _print_custom(names, means, untrained_means)
     scores = (f"{metric_label(name)} {cell}" for name, cell in trained.items())
     run_logger.info("scores: %s", ", ".join(scores))
 
 
-def print_scores(result: dict[str, Any]) -> None:
-    """Prints the scores of one evaluation."""
+def print_scores(result: dict[str, Any], names: Iterable[str] = ()) -> None:
+    """Prints the scores of one evaluation, and the metrics of the user with some names."""
     metrics = result["metrics"]
     caption = f"{metrics['queries']} queries, {metrics['queries_without_match']} without a match"
     cells = {name: f"{100 * v:.2f}" for name, v in metrics.items() if is_score(name)}
     _print_table(result["name"], result["stand_in"], caption, {"percent": cells})
+    _print_custom(names, metrics, {})
+
+
+def _print_custom(
+    names: Iterable[str], numbers: Mapping[str, float], untrained: Mapping[str, float]
+) -> None:
+    """Prints a line for each number of the metrics of the user, which have these names."""
+    for column in select_columns(numbers, names):
+        line = f"{column}: {format_metric(column, numbers[column])}"
+        if column in untrained:
+            line += f" (untrained {format_metric(column, untrained[column])})"
+        print_line(line)
 
 
 def _format_scores(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -17,6 +18,8 @@ from dml.config.schema import Config
 from dml.core.errors import UserError
 from dml.core.launcher import read_launch
 from dml.core.progress import show_task
+from dml.data.augmentations import CustomTransform, describe_difference
+from dml.data.custom_sampler import OPTION, CustomBatches
 from dml.data.image_dataset import ImageSource
 from dml.data.image_index import ImageIndex
 from dml.data.loaders import Batches, LoaderOptions, pool_batches, train_batches
@@ -121,23 +124,42 @@ class JobModel(Model):
         if job.train.index.features is not None and device.type == "cpu":
             torch.set_num_threads(1)  # a step is too small for several, which wait for each other
         self.job = job
-        self.schedule = _build_schedule(config, job, self._batch_seed)
+        self.schedule = _build_schedule(context.builder, job, self._batch_seed)
         torch.manual_seed(model_seed)
         embedder = context.builder.network(job.train, world, device)
         processes = max(read_launch().local_size, config.protocol.workers)
         super().__init__(
             context.builder, embedder, context.index, device, context.source, world, processes
         )
+        self._of_training = self.transforms.train
+        self._augmentations = context.builder.augmentations()
         if config.transform.then:
-            more = context.builder.augmentations()
-            more.check(self.pixels or SIDE)
-            train = nn.Sequential(self.transforms.train, more)
+            train = nn.Sequential(self.transforms.train, self._augmentations)
             self.transforms = self.transforms._replace(train=train)
         classes, size = job.train.num_classes, embedder.embedding_size
         self.method = context.builder.method(classes, size).to(device)
         self._builder = context.builder
         self._random = world.broadcast_from_main(lambda: random_state(device))
         self._training_split = Split(job.train)
+
+    def check_custom_parts(self) -> Iterator[str]:
+        """Tries the augmentations, transforms, sampler and metrics that the user has chosen.
+
+        Yields:
+            Notes, as on a part whose results do not follow from the seed.
+
+        Raises:
+            ConfigError: one fails, or returns another form.
+        """
+        for transform in (self._of_training, self.transforms.test):
+            if isinstance(transform, CustomTransform):
+                yield from transform.check(self.pixels)
+        yield from self._augmentations.check(self.pixels or SIDE)
+        if isinstance(self.schedule, CustomBatches) and self.schedule.differs():
+            yield describe_difference(OPTION)
+        has_gallery = self.job.test.gallery is not None
+        for metric in self.metrics:
+            yield from metric.check(self.embedder.embedding_size, has_gallery)
 
     def restore_random_state(self) -> None:
         """Sets the state of the random generators to that after building the model."""
@@ -190,13 +212,16 @@ class JobModel(Model):
         return embeddings.query, torch.from_numpy(self.job.train.labels).to(self.device)
 
 
-def _build_schedule(config: Config, job: Job, seed: int) -> BatchSchedule:
+def _build_schedule(builder: Builder, job: Job, seed: int) -> BatchSchedule:
     """Returns the schedule of the training batches.
 
     Raises:
         UserError: there are not enough images to fill the batches.
     """
-    data = config.data
+    data, steps_per_epoch = builder.config.data, builder.config.protocol.steps_per_epoch
+    if isinstance(data.sampler, dict):
+        build, images = builder.sampler(job.train.labels), len(job.train)
+        return CustomBatches(build, images, data.batch_size, seed, steps_per_epoch)
     try:
         return build_schedule(
             data.sampler,
@@ -204,7 +229,7 @@ def _build_schedule(config: Config, job: Job, seed: int) -> BatchSchedule:
             batch_size=data.batch_size,
             images_per_class=data.images_per_class,
             seed=seed,
-            steps_per_epoch=config.protocol.steps_per_epoch,
+            steps_per_epoch=steps_per_epoch,
         )
     except ValueError as error:
         raise UserError(f"data.{error}") from error

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor, nn
 
+from dml.core.metric_names import recall_levels
 from dml.core.progress import show_progress, show_task
 from dml.core.signals import pending_stop
 from dml.data.loaders import Batches, LoaderOptions, eval_batches
 from dml.data.protocol import Split
 from dml.retrieval.embeddings import SplitEmbeddings
+from dml.runs.custom_metrics import CustomMetric, score_all
 from dml.training.process_group import SINGLE_PROCESS, ProcessGroup
 
 
@@ -29,6 +32,8 @@ class Evaluator:
         world: the processes, each of which embeds a part of the images; all get all embeddings,
             and the first one scores them.
         backend: search of the neighbors, as for `retrieval_metrics`.
+        metrics: further metrics of the user.
+        select_metric: the metric that selects the best epoch, which is always among the scores.
     """
 
     split: Split
@@ -37,15 +42,23 @@ class Evaluator:
     batch_size: int
     world: ProcessGroup = SINGLE_PROCESS
     backend: str = "auto"
+    metrics: Sequence[CustomMetric] = ()
+    select_metric: str = "map_at_r"
 
-    def score(self, embeddings: SplitEmbeddings) -> dict[str, float]:
-        """Returns the metrics of the split's embeddings."""
+    def score(self, embeddings: SplitEmbeddings, is_final: bool = False) -> dict[str, float]:
+        """Returns the metrics of the split's embeddings.
+
+        Args:
+            embeddings: of the split.
+            is_final: whether they are of the best network.
+        """
         with show_task("scoring"):
-            return self.world.broadcast_from_main(
-                lambda: embeddings.to(self.options.device).score(
-                    self.split.query.index.recall_at, self.backend
-                )
-            )
+            return self.world.broadcast_from_main(partial(self._score, embeddings, is_final))
+
+    def _score(self, embeddings: SplitEmbeddings, is_final: bool) -> dict[str, float]:
+        recall_at = recall_levels(self.split.query.index.recall_at, self.select_metric)
+        scores = embeddings.to(self.options.device).score(recall_at, self.backend)
+        return scores | score_all(self.metrics, embeddings, is_final)
 
     @cached_property
     def _batches(self) -> list[Batches]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from dml.config.identity import method_name
+from dml.config.options import is_below
 from dml.config.schema import Config, EvaluateConfig
 from dml.core.atomic_io import check_writable, write_json
 from dml.core.errors import ConfigError
@@ -27,6 +28,7 @@ from dml.retrieval.embeddings import (
 )
 from dml.runs.build import Builder
 from dml.runs.console import console, print_line, print_scores
+from dml.runs.custom_metrics import CustomMetric, score_all
 from dml.runs.folder.code_changes import describe_changed_code
 from dml.runs.folder.run_folder import load_config
 from dml.runs.load import load_embedder
@@ -38,6 +40,7 @@ from dml.training.process_state import restored_process_state
 
 # Options that are used; others are ignored for stored embeddings, or decided by the run.
 FOR_BOTH = {"recall_at", "evaluation.backend", "device", "overwrite", "outputs"}
+CUSTOM_METRICS = "evaluation.metrics"
 FOR_EMBEDDINGS = {"embeddings", *FOR_BOTH}
 EVALUATIONS = "evaluations"  # folder below outputs/
 ELSEWHERE = "outputs=<folder> puts the scores elsewhere"
@@ -65,11 +68,12 @@ def evaluate(config: EvaluateConfig, typed: Collection[str] = ()) -> dict[str, A
             cannot be written to.
     """
     used = FOR_EMBEDDINGS if config.embeddings else FOR_RUN if config.run else set(typed)
-    if ignored := sorted(set(typed) - used):
+    chosen = {name for name in typed if not is_below(name, [CUSTOM_METRICS])}
+    if ignored := sorted(chosen - used):
         raise ConfigError([f"{name}: has no effect here; leave it out" for name in ignored])
     with open_display(console), translate_resource_errors():
         if config.embeddings is None:
-            result, path = _score_network(config, typed)
+            result, path, names = _score_network(config, typed)
         else:
             source = Path(config.embeddings)
             folder = source.parent
@@ -86,20 +90,23 @@ def evaluate(config: EvaluateConfig, typed: Collection[str] = ()) -> dict[str, A
                     "note: every query equals a row of the gallery and finds it; to leave it out, "
                     "add self_index to the file: the row of each query in the gallery"
                 )
-            scores = _scores(config, embeddings, (1, 2, 4, 8))
+            scores = _scores(config, embeddings, (1, 2, 4, 8), config)
             if embeddings.collapsed:
                 print_line(
                     "note: all embeddings are equal; the scores come from the order of the rows"
                 )
             result = {"name": source.name, "stand_in": False, "metrics": scores}
+            names = [*config.evaluation.metrics]
     write_json(path, result)
-    print_scores(result)
+    print_scores(result, names)
     print_line(f"scores      {path}")
     return result
 
 
-def _score_network(config: EvaluateConfig, typed: Collection[str]) -> tuple[dict[str, Any], Path]:
-    """Returns the scores of the test images and the path of their file.
+def _score_network(
+    config: EvaluateConfig, typed: Collection[str]
+) -> tuple[dict[str, Any], Path, list[str]]:
+    """Returns the scores of the test images, the path of their file, and names of custom metrics.
 
     Writes embeddings beside it.
     """
@@ -148,12 +155,13 @@ def _score_network(config: EvaluateConfig, typed: Collection[str]) -> tuple[dict
         "name": name,
         "stand_in": index.stand_in,
         "embedding_size": embedder.embedding_size,
-        "metrics": _scores(config, embeddings, index.recall_at),
+        "metrics": _scores(config, embeddings, index.recall_at, trained),
     }
     if config.save is not None:
         save_embeddings(stored, embeddings, split.names, config.save, origin)
         print_line(f"embeddings  {stored}")
-    return result, target / "evaluation.json"
+    names = [*trained.evaluation.metrics, *config.evaluation.metrics]
+    return result, target / "evaluation.json", names
 
 
 def _folder_of_run(config: EvaluateConfig, typed: Collection[str]) -> Path:
@@ -180,8 +188,17 @@ def _check_scores_file(path: Path, name: str, overwrite: bool) -> None:
 
 
 def _scores(
-    config: EvaluateConfig, embeddings: SplitEmbeddings, recall_at: Collection[int]
+    config: EvaluateConfig,
+    embeddings: SplitEmbeddings,
+    recall_at: Collection[int],
+    trained: Config,
 ) -> dict[str, float]:
+    """Returns the scores, and the metrics of the user that the command or the run name."""
+    nodes = {**trained.evaluation.metrics, **config.evaluation.metrics}
+    metrics = [CustomMetric(name, node) for name, node in nodes.items()]
+    if problems := [problem for metric in metrics for problem in metric.problems]:
+        raise ConfigError(problems)
     with show_task("scoring"):
         scores = embeddings.score(config.recall_at or [*recall_at], config.evaluation.backend)
-        return {**scores, "mean_average_precision": embeddings.mean_average_precision()}
+        scores["mean_average_precision"] = embeddings.mean_average_precision()
+        return scores | score_all(metrics, embeddings, is_final=True)

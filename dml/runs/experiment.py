@@ -241,7 +241,8 @@ class Experiment:
             if config.optim.schedule_unit == "steps":
                 length *= model.schedule.steps_per_epoch
             build = model.build_optimizer
-            notes = dry_run(model.method, config, build, length, *sizes, context.device)
+            notes = list(dict.fromkeys(model.check_custom_parts()))  # each once
+            notes += dry_run(model.method, config, build, length, *sizes, context.device)
         for note in notes:
             print_line(f"note: {note}")
         part = config.backbone.get("train", "all")

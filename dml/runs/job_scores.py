@@ -14,7 +14,7 @@ from dml.retrieval.embeddings import SplitEmbeddings, save_embeddings
 from dml.runs.context import JobModel
 from dml.runs.figures.run_figures import AFTER, BEFORE, draw_test_images
 from dml.runs.folder.run_folder import EMBEDDINGS, STAGE_EMBEDDINGS
-from dml.training.stopping import Stopping
+from dml.training.stopping import NO_SCORE, Stopping
 
 COLLAPSED = "collapsed"  # a metric: 1 if all embeddings of an evaluation are equal
 TEST_CURVE = "test_"  # start of the columns of `evaluation.test_curve` in history.csv
@@ -81,7 +81,8 @@ class JobScores:
         self._is_untrained = False
         if tested is not None:
             self._embeddings.setdefault(BEFORE, tested.to("cpu"))
-            if stopping.is_better(metrics[self.model.config.protocol.select_metric]):
+            score = metrics.get(self.model.config.protocol.select_metric, NO_SCORE)
+            if stopping.is_better(score):
                 self._embeddings[AFTER] = tested.to("cpu")
         if embeddings.collapsed:
             metrics[COLLAPSED] = 1.0
@@ -112,7 +113,7 @@ class JobScores:
         if FOLDS[config.protocol.splits] > 1 or config.evaluation.keep_embeddings:
             self._save(EMBEDDINGS, embeddings)
         extra = self._extra_metrics.of_run(rows, best, embeddings)
-        return self.model.evaluator(split).score(embeddings) | extra
+        return self.model.evaluator(split).score(embeddings, is_final=True) | extra
 
     def draw(self, folder: Path, trained: bool) -> None:
         """Draws the test images before and after training.

@@ -49,6 +49,7 @@ class Model:
         self.index, self.source, self.world = index, source, world
         self._processes = processes
         self.transforms = builder.transforms(embedder)
+        self.metrics = builder.metrics
         # The loading processes of an evaluator wait for the next evaluation.
         self.evaluator = lru_cache(maxsize=None)(self._create_evaluator)
 
@@ -93,4 +94,6 @@ class Model:
             self.eval_batch_size,
             self.world,
             self.config.evaluation.backend,
+            self.metrics,
+            self.config.protocol.select_metric,
         )

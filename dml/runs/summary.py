@@ -14,6 +14,7 @@ from dml.config.compatibility import find_notes
 from dml.config.identity import protocol_id, result_id
 from dml.config.own_code import package_versions
 from dml.core.installation import git_revision, versions
+from dml.core.metric_names import recall_levels
 from dml.core.option_values import selection_section
 from dml.core.secrets import mask_options, mask_word, mask_words
 from dml.core.statistics import combine_scores
@@ -24,6 +25,7 @@ from dml.models.embedder import NORMALIZERS
 from dml.retrieval.embeddings import concatenate_models
 from dml.runs.console import print_line
 from dml.runs.context import RunContext
+from dml.runs.custom_metrics import score_all
 from dml.runs.folder.environment import earlier_environments
 from dml.runs.folder.run_folder import EMBEDDINGS, RunFolder
 from dml.runs.folder.stored_run import read_config
@@ -79,7 +81,8 @@ def summarize(context: RunContext, folder: RunFolder, results: Sequence[Result])
 
 def _score_ensembles(context: RunContext, folder: RunFolder) -> dict[str, Any] | None:
     """Returns the scores of the concatenated models of each repeat; None for one model a repeat."""
-    config, recall_at = context.config, context.index.recall_at
+    config = context.config
+    recall_at = recall_levels(context.index.recall_at, config.protocol.select_metric)
     if FOLDS[config.protocol.splits] == 1:
         return None
     name = config.embedder["normalize"]
@@ -89,6 +92,7 @@ def _score_ensembles(context: RunContext, folder: RunFolder) -> dict[str, Any] |
         files = [folder.job(job.name) / EMBEDDINGS for job in folds]
         embeddings = concatenate_models(files, normalize, context.device)
         metrics = embeddings.score(recall_at, config.evaluation.backend)
+        metrics |= score_all(context.builder.metrics, embeddings, is_final=True)
         size = embeddings.query.shape[1]
         repeats.append({"repeat": repeat, "metrics": metrics, "embedding_size": size})
     return {
@@ -129,11 +133,14 @@ def describe_run(context: RunContext, folder: RunFolder) -> RunInfo:
 def describe_batches(context: RunContext) -> str:
     """Returns a line on the images of a training batch."""
     data = context.config.data
+    batch, sampler = f"batches of {data.batch_size} images", data.sampler
+    if isinstance(sampler, dict):
+        return f"{batch}, drawn by {sampler['_target_']} (data.sampler)"
     drawn = "drawn at random"
-    if data.sampler != "random" and data.images_per_class:
+    if sampler != "random" and data.images_per_class:
         groups = data.batch_size // data.images_per_class
         drawn = f"{groups} groups of {data.images_per_class} of a class"
-    return f"batches of {data.batch_size} images, {drawn} (data.sampler={data.sampler})"
+    return f"{batch}, {drawn} (data.sampler={sampler})"
 
 
 def _count_without_pairs(context: RunContext) -> str | None:

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from dml.core.metric_names import metric_label
+from dml.core.metric_names import format_metric, metric_label
 from dml.core.progress import format_epoch, format_loss
 from dml.core.run_log import run_logger
 from dml.runs.console import print_line
 from dml.training.interfaces import EMPTY_STEPS, TrainConfig
-from dml.training.stopping import Stopping
+from dml.training.stopping import NO_SCORE, Stopping
 from dml.training.train_state import TrainState
 
 READ_SECONDS = 1.0  # between two looks at the loss, each of which waits for the device
@@ -26,20 +26,22 @@ class Trial:
     Attributes:
         number: its number, from 0.
         total: number of trials.
-        best: the score of the best one so far, 0 to 1.
+        best: the value of the metric of the best one so far.
         models_later: models to train after this trial.
+        metric: of the search.
     """
 
     number: int
     total: int
     best: float | None = None
     models_later: int = 0
+    metric: str = "map_at_r"
 
     def describe(self) -> str:
         """Returns the number of the trial, as in files and trackers, and the best score so far."""
         text = f"trial {self.number} ({self.number + 1} of {self.total})  "
         if self.best is not None:
-            text += f"best trial {100 * self.best:.2f}  "
+            text += f"best trial {format_metric(self.metric, self.best)}  "
         return text
 
 
@@ -120,7 +122,7 @@ class TrainingStatus:
         if EMPTY_STEPS in row:
             parts.append(f"{row[EMPTY_STEPS]} empty steps")
         if metric in row:
-            parts.append(f"{metric_label(metric)} {100 * row[metric]:.2f}")
+            parts.append(f"{metric_label(metric)} {format_metric(metric, row[metric])}")
         if "loss" not in row:
             self.untrained = row.get(metric, 0.0)
             parts.append("untrained")
@@ -151,6 +153,7 @@ class TrainingStatus:
     def _describe_best(self) -> str:
         """Returns the best score and its epoch; empty before the first evaluation."""
         best = self.best
-        if best.best_score < 0:
+        if best.best_score <= NO_SCORE:
             return ""
-        return f"best {100 * best.best_score:.2f} in epoch {format_epoch(best.best_epoch)}"
+        score = format_metric(self.train.select_metric, best.best_score)
+        return f"best {score} in epoch {format_epoch(best.best_epoch)}"

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import asdict, dataclass
 from typing import Any
+
+# Of an evaluation without the metric that selects the best one: below every score.
+NO_SCORE = -sys.float_info.max
 
 
 @dataclass

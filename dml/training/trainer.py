@@ -19,7 +19,7 @@ from dml.training.device import autocast
 from dml.training.interfaces import EMPTY_STEPS, Callbacks, Metrics, TrainConfig
 from dml.training.process_group import SINGLE_PROCESS, ProcessGroup
 from dml.training.step import TrainingStep
-from dml.training.stopping import Stopping
+from dml.training.stopping import NO_SCORE, Stopping
 from dml.training.train_state import TrainState, random_state, set_random_state
 
 ONE_IMAGE = "Expected more than 1 value per channel"  # of torch's BatchNorm
@@ -165,8 +165,8 @@ class Trainer:
         state = self.state
         metrics = self._score_or_save()
         self.checkpoints.wait()  # the history is at most one row ahead of the checkpoints
-        scored = self.config.select_metric in metrics  # else the last evaluation counts
-        score = metrics.get(self.config.select_metric, self.epoch)
+        scored = bool(metrics)  # else the last evaluation counts
+        score = metrics.get(self.config.select_metric, NO_SCORE if scored else self.epoch)
         if not scored or self.stopping.update(score, self.epoch, self.step):
             self._keep_best(metrics)
         means = self._means.compute_and_reset()

@@ -56,7 +56,7 @@ def test_a_stored_config_without_added_options_has_their_defaults(composed):
     for name in ADDED:
         node, _, key = name.rpartition(".")
         (OmegaConf.select(cfg, node) if node else cfg).pop(key, None)
-    config = flatten(check(cfg).model_dump())
+    config = flatten(check(cfg).model_dump(by_alias=True))
     typed = {name: value for name, value in ADDED.items() if not name.startswith("backbone.")}
     assert {name: config[name] for name in typed} == typed  # others: defaults of arguments
     assert digest(cfg) == digest(composed())

@@ -106,6 +106,13 @@ def test_the_refusal_names_what_would_run(tmp_path, monkeypatch, target, named):
     check_content({"a": [{"b": {"_target_": target}}]}, SOURCE, trust=True)
 
 
+def test_only_a_transform_may_be_of_no_class():
+    check_content({"transform": {"_target_": None}}, SOURCE)
+    for content in ({"loss": {"_target_": None}}, {"a": {"transform": {"_target_": None}}}):
+        with pytest.raises(ConfigError, match="is not the dotted name"):
+            check_content(content, SOURCE)
+
+
 @pytest.mark.parametrize(
     ("targets", "counted"),
     [

@@ -5,12 +5,15 @@ import random
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import nn
+from torchvision.transforms import v2
 
+import dml
 from dml.config.check import check
 from dml.core.errors import ConfigError
 from dml.core.option_values import MoreAugmentation
-from dml.data.augmentations import NAMED, Augmentations
+from dml.data.augmentations import NAMED, Augmentations, CustomTransform
 from dml.runs.build import Builder
 from tests.conftest import TINY, run_config
 
@@ -53,7 +56,7 @@ def test_named_ones_change_pixels_and_no_form(name):
     changed = [augment(seed, NAMED[name]()) for seed in range(20)]
     assert all((image.shape, image.dtype) == (IMAGE.shape, IMAGE.dtype) for image in changed)
     assert len({image.double().sum().item() for image in changed}) > 5
-    Augmentations([(name, NAMED[name]())]).check(32)
+    assert not [*Augmentations([(name, NAMED[name]())]).check(32)]
 
 
 def test_names_of_the_schema():
@@ -76,7 +79,7 @@ class Cut(nn.Module):
 )
 def test_what_does_not_fit_is_named_at_the_start(step, message):
     with pytest.raises(ConfigError, match=f"mine: .*{message}"):
-        Augmentations([("mine", step)]).check(32)
+        list(Augmentations([("mine", step)]).check(32))
 
 
 def builder(composed, choice):
@@ -121,3 +124,115 @@ def test_they_act_in_training_alone(run_tiny):
     trained, second = run_tiny("protocol.epochs=1", "transform.then=[rand_augment]")
     assert first != second  # another run
     assert trained["metrics"] != plain["metrics"]
+
+
+UNSEEDED = np.random.default_rng()
+
+
+def roll_unseeded(image):
+    return torch.roll(image, int(UNSEEDED.integers(24)))
+
+
+def roll(image):
+    return torch.roll(image, int(np.random.randint(24)), dims=2)
+
+
+def resize(side):
+    return lambda image: v2.functional.resize(image, [side, side])
+
+
+def test_draws_that_no_seed_decides_are_noted():
+    (note,) = Augmentations([("mine", roll_unseeded), ("other", roll)]).check(24)
+    assert note.startswith("mine: two passes with equal seeds differ")
+
+
+def test_a_whole_transform_follows_the_seed_and_is_constant_for_test_images():
+    train, test = CustomTransform(roll, True), CustomTransform(roll, False)
+
+    def pass_through(transform, seed):
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)
+            np.random.seed(None)
+            return transform(IMAGE)
+
+    assert torch.equal(pass_through(train, 3), pass_through(train, 3))
+    assert len({tuple(pass_through(train, seed)[0, 0].tolist()) for seed in range(9)}) > 3
+    assert torch.equal(pass_through(test, 3), pass_through(test, 4))
+
+
+@pytest.mark.parametrize(
+    ("function", "train", "side", "note"),
+    [
+        (resize(24), True, 24, None),
+        (resize(24), False, 24, None),
+        (roll, True, None, None),
+        (roll, False, None, "changes test images at random"),
+        (roll_unseeded, True, None, "two passes with equal seeds differ"),
+        (roll_unseeded, False, None, "two passes with equal seeds differ"),
+    ],
+)
+def test_a_whole_transform_is_tried(function, train, side, note):
+    notes = [*CustomTransform(function, train).check(side)]
+    assert len(notes) == (note is not None)
+    assert all(note in line and line.startswith("transform._target_: ") for line in notes)
+
+
+@pytest.mark.parametrize(
+    ("function", "side", "message"),
+    [
+        (resize(20), 24, r"uint8 pixels 3x24x24, .*returned torch.uint8 of shape \[3, 20, 20\]"),
+        (lambda image: image / 255, None, "which are normalized later; returned torch.float32"),
+        (lambda image: image[0], None, "returned torch.uint8 of shape"),
+        (lambda image: image.numpy(), None, "returned ndarray"),
+        (lambda image: image.nope, None, "it fails on an image: AttributeError"),
+    ],
+)
+@pytest.mark.parametrize("train", [True, False])
+def test_what_a_whole_transform_must_not_do(function, side, message, train):
+    with pytest.raises(ConfigError, match=message):
+        list(CustomTransform(function, train).check(side))
+
+
+class Quarter:
+    """Half the size; mirrored in training."""
+
+    def __init__(self, train, size=None, mirrors=True):
+        self.mirrors = train and mirrors
+
+    def __call__(self, image):
+        mirrored = self.mirrors and random.random() < 0.5
+        return (image.flip(2) if mirrored else image)[:, ::2, ::2]
+
+
+WHOLE = f"transform._target_={__name__}.Quarter"
+
+
+def test_a_whole_transform_replaces_both(run_tiny):
+    summary, folder = run_tiny(WHOLE)
+    for words in ([], ["+transform.args.mirrors=false", WHOLE]):
+        assert run_tiny(*words)[0]["metrics"] != summary["metrics"]
+    _, transform = dml.load(folder, trust=True)
+    assert transform(Image.new("RGB", (30, 20))).shape == (3, 10, 15)
+
+
+def test_pixels_of_a_whole_transform_do_not_depend_on_loading_processes(composed, tmp_path):
+    histories = []
+    for workers in (0, 2):
+        words = (WHOLE, "transform.then=[trivial_augment]", f"data.workers={workers}")
+        cfg = composed(f"outputs={tmp_path}/{workers}", *TINY, *words)
+        histories.append((run_config(cfg)[1] / "history.csv").read_bytes())
+    assert histories[0] == histories[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["+transform.args.side=3"], "transform.args: .*write transform._target_=<class> too"),
+        ([WHOLE, "+transform.args.mirror=false"], "transform.args.mirror: Quarter takes no such"),
+        (["transform._target_=my.Nope"], "transform._target_: no module 'my'"),
+        (["data=features", WHOLE], "transform._target_: changes images, and stored features"),
+    ],
+)
+def test_mistakes_of_a_whole_transform_are_one_line(composed, words, message):
+    with pytest.raises(ConfigError, match=message):
+        Builder(check(composed(*words))).check_arguments()

@@ -1,14 +1,20 @@
 """Averaged weights are evaluated, selected, exported and loaded; the raw ones are trained on."""
 
+import random
+
+import numpy as np
 import pytest
 import torch
 
 import dml
+from dml.config.check import check
 from dml.core.errors import ConfigError
+from dml.runs.folder.run_folder import RunFolder
 from dml.training.checkpoint_files import read_checkpoint
 from dml.training.train_state import average_weights
 from tests.conftest import run_config
 from tests.killed_process import KILLED, die_at
+from tests.system.conftest import DIGITS
 from tests.system.finished_runs import JOB, results_of, start
 
 EMA = ("ema=0.8", "optim.schedule=cosine", "optim.warmup_steps=3")
@@ -70,16 +76,47 @@ def test_an_average_near_zero_decay_scores_as_the_last_step(run_tiny):
         assert averaged["metrics"][name] == pytest.approx(score, abs=5e-3)
 
 
+class Rows:
+    """Rows from all generators; the classes change with the epoch."""
+
+    def __init__(self, labels, batch_size, seed):
+        self.labels, self.batch_size = labels, batch_size
+        self.generator = np.random.default_rng(seed)
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    def __iter__(self):
+        for _ in range(len(self.labels) // self.batch_size):
+            shift = random.randrange(99) + np.random.randint(99) + int(torch.randint(99, ()))
+            rows = self.generator.permutation(len(self.labels))[: self.batch_size]
+            yield (rows + shift + self.epoch) % len(self.labels)
+
+
+def darken(image):
+    """Draws from all generators."""
+    shift = np.random.randint(40) + random.randrange(40) + int(torch.randint(40, ()))
+    return (image // 2 + shift).to(torch.uint8)
+
+
+class Darken:
+    def __call__(self, image):
+        return darken(image)
+
+
+CUSTOM = (
+    f"data.sampler={{_target_:{__name__}.Rows}}",
+    f"transform.then=[color_jitter,{{_target_:{__name__}.Darken}}]",
+)
+
+
 @pytest.mark.parametrize("point", ["after_step:10", "after_evaluation:3", "before_rename:2"])
 @pytest.mark.parametrize("workers", [0, 2])
-def test_killed_and_continued(composed, tmp_path, point, workers):
-    from dml.config.check import check
-    from dml.runs.folder.run_folder import RunFolder
-    from tests.system.conftest import DIGITS
-
+@pytest.mark.parametrize("more", [(), CUSTOM], ids=["", "sampler and augmentation"])
+def test_killed_and_continued(composed, tmp_path, point, workers, more):
     folders = []
     for name in ("calm", "killed"):
-        words = (f"outputs={tmp_path / name}", *DIGITS, *EMA, f"data.workers={workers}")
+        words = (f"outputs={tmp_path / name}", *DIGITS, *EMA, *more, f"data.workers={workers}")
         cfg = composed(*words)
         folders.append(RunFolder.of(check(cfg)))
         if name == "killed":
@@ -87,6 +124,16 @@ def test_killed_and_continued(composed, tmp_path, point, workers):
         run_config(cfg)
     calm, killed = map(results_of, folders)
     assert killed == calm
+
+
+def test_custom_parts_do_not_depend_on_loading_processes(composed, tmp_path):
+    histories = []
+    for workers in (0, 2):
+        cfg = composed(
+            f"outputs={tmp_path / str(workers)}", *DIGITS, *CUSTOM, f"data.workers={workers}"
+        )
+        histories.append((run_config(cfg)[1] / "history.csv").read_bytes())
+    assert histories[0] == histories[1]
 
 
 class Sticky(torch.nn.Module):

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from dml.config.identity import method_name
 from dml.config.schema import Config
-from dml.core.metric_names import metric_label
+from dml.core.metric_names import is_score, metric_label
 from dml.core.option_values import MAX_IMAGE_PIXELS
 from dml.core.progress import format_epoch, show_task
 from dml.data.decode import BACKGROUND, load_image
@@ -233,9 +233,9 @@ def learning_curve(histories: Sequence[pd.DataFrame], select: str, name: str, pa
         column = "loss_without_constant" if "loss_without_constant" in rows else "loss"
         losses = rows.reindex(columns=["epoch", column]).dropna()
         bottom.plot(*losses.to_numpy().T, ".-", color=BLUE, alpha=1 if alone else 0.5)
-    before = 100 * histories[0][select][0]
+    before = _scale(select) * histories[0][select][0]
     top.axhline(before, label=f"untrained {before:.1f}", color=GREY, lw=1, ls="--", zorder=1)
-    top.set(title=name, ylabel=f"{metric_label(select)} in percent, unseen classes")
+    top.set(title=name, ylabel=f"{_score_label(select)}, unseen classes")
     bottom.set(xlabel="epoch", ylabel="training loss")
     top.legend()
     tidy(top)
@@ -246,9 +246,20 @@ def learning_curve(histories: Sequence[pd.DataFrame], select: str, name: str, pa
 def _draw_scores(axis: Axes, rows: pd.DataFrame, x: str, select: str, alone: bool) -> None:
     """Draws scores in percent against epochs or steps, and marks the best one of training."""
     best = rows.loc[rows[select].tail(max(len(rows) - 1, 1)).idxmax()]
-    axis.plot(rows[x], 100 * rows[select], color=BLUE, lw=1.6, alpha=1 if alone else 0.5)
-    text = f"best {100 * best[select]:.1f} at {x} {format_epoch(best[x])}" if alone else None
-    axis.plot(best[x], 100 * best[select], "o", color=ORANGE, label=text)
+    scale = _scale(select)
+    axis.plot(rows[x], scale * rows[select], color=BLUE, lw=1.6, alpha=1 if alone else 0.5)
+    text = f"best {scale * best[select]:.1f} at {x} {format_epoch(best[x])}" if alone else None
+    axis.plot(best[x], scale * best[select], "o", color=ORANGE, label=text)
+
+
+def _scale(metric: str) -> float:
+    """Returns the factor of a metric in a picture: scores are drawn in percent."""
+    return 100.0 if is_score(metric) else 1.0
+
+
+def _score_label(metric: str) -> str:
+    label = metric_label(metric)
+    return f"{label} in percent" if is_score(metric) else label
 
 
 def stage_curve(rows: pd.DataFrame, select: str, name: str, path: Path) -> None:
@@ -265,7 +276,7 @@ def stage_curve(rows: pd.DataFrame, select: str, name: str, path: Path) -> None:
     _draw_scores(top, rows, "step", select, alone=True)
     for step in stages["step"].last()[:-1]:
         top.axvline(step, color=GREY, lw=1, ls=":")
-    top.set(xlabel="step", ylabel=f"{metric_label(select)} in percent")
+    top.set(xlabel="step", ylabel=_score_label(select))
     top.set_title(f"{name}: {len(stages)} stage{'s' * (len(stages) > 1)}")
     top.legend()
     radii = stages[["radius_before", "radius_after"]].first()

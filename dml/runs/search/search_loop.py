@@ -16,12 +16,14 @@ from dml.config.search_space import merge_spaces
 from dml.core.errors import RunStopped, UserError, first_line, refuse_exits
 from dml.core.fault_injection import fault_point
 from dml.core.locks import FolderGone, HolderWait, share_folder
+from dml.core.metric_names import format_metric, is_score
 from dml.core.progress import show_task
 from dml.core.waits import NoAnswerError
 from dml.data.protocol import FOLDS, validates_one_class
 from dml.runs.console import print_line
 from dml.runs.context import RunContext
 from dml.runs.folder.run_folder import RunFolder
+from dml.runs.job import Result
 from dml.runs.job_scores import COLLAPSED
 from dml.runs.search.proposals import Params, clip, create_distributions
 from dml.runs.search.storage import StorageError
@@ -128,7 +130,7 @@ def _run_trial(context: RunContext, study: Study, trial: FrozenTrial, stop: Stop
     study.finish(trial, state, value, reason)
     fault_point("after_trial_end")
     study.delete_checkpoints(trial.number)
-    _print_trial(study, trial)
+    _print_trial(study, trial, context.config.protocol.select_metric)
 
 
 def _validate(context: RunContext, study: Study, trial: FrozenTrial, stop: Stop) -> float:
@@ -139,14 +141,26 @@ def _validate(context: RunContext, study: Study, trial: FrozenTrial, stop: Stop)
     scores: list[float] = []
 
     for result in train_jobs(trial_context, study.trial_folder(trial.number), stop, Tracker()):
-        # Ties score 1 / classes, which can exceed the score of a poor network.
-        scores.append(0.0 if result.get(COLLAPSED) else result["validation"][metric])
+        scores.append(_read_score(result, metric))
         fold, mean = len(scores) - 1, statistics.fmean(scores)
         study.report_score(trial, fold, mean)
         may_be_pruned = study.config.pruning and len(scores) < folds
         if may_be_pruned and _is_below_median(study, fold, mean):
             raise TrialPruned
     return statistics.fmean(scores)
+
+
+def _read_score(result: Result, metric: str) -> float:
+    """Returns the validation score of a model.
+
+    Raises:
+        UserError: a metric of the user has no value, or is of embeddings that are all equal.
+    """
+    if result.get(COLLAPSED) and is_score(metric):
+        return 0.0  # ties score 1 / classes, which can exceed the score of a poor network
+    if result.get(COLLAPSED) or metric not in result["validation"]:
+        raise UserError(f"protocol.select_metric: {metric} has no value for the best network")
+    return float(result["validation"][metric])
 
 
 def _is_below_median(study: Study, fold: int, mean: float) -> bool:
@@ -165,14 +179,14 @@ def _describe_position(study: Study, context: RunContext, number: int | None = N
     if number is None:
         number = min(len(study.trials), total - 1)
     later = (total - number - 1 + protocol.repeats) * FOLDS[protocol.splits]
-    return Trial(number, total, best.value if best else None, later)
+    return Trial(number, total, best.value if best else None, later, protocol.select_metric)
 
 
-def _print_trial(study: Study, trial: FrozenTrial) -> None:
+def _print_trial(study: Study, trial: FrozenTrial, metric: str) -> None:
     stored, best = study.stored(trial), study.best_trial()
     if stored.state == TrialState.COMPLETE:
         mark = "  best so far" if best is not None and best.number == trial.number else ""
-        outcome = f"{100 * (stored.value or 0):.2f}{mark}"
+        outcome = f"{format_metric(metric, stored.value or 0)}{mark}"
     else:
         outcome = stored.state.name.lower() + f" {stored.user_attrs.get(REASON, '')}".rstrip()
     parts = [f"trial {trial.number} ({trial.number + 1} of {study.config.trials})", outcome]
