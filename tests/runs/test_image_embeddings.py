@@ -210,6 +210,18 @@ def test_a_query_is_embedded_with_the_options_of_the_file(photos, tmp_path):
     assert (found["row"][0], found["distance"][0]) == (3, pytest.approx(0, abs=1e-5))
 
 
+def test_a_query_is_embedded_without_advice_for_other_commands(net, photos, tmp_path, caplog):
+    dml.embed(net, photos, tmp_path / "x.npz")
+    new = tmp_path / "new.png"
+    shutil.copy2(photos / "kind1/05.png", new)
+    caplog.clear()
+    assert dml.search(tmp_path / "x.npz", [new], k=1)["row"][0] == 5
+    assert caplog.messages == []  # nothing about the class of one image
+    new.write_bytes(b"damaged")
+    with pytest.raises(UserError, match=r"cannot decode .*new\.png: cannot identify image file$"):
+        dml.search(tmp_path / "x.npz", [new], k=1)
+
+
 def test_damaged_images_are_left_out_and_listed_on_request(net, photos, tmp_path, caplog):
     damaged = [photos / "kind0/01.png", photos / "kind2/08.png"]
     whole = dml.embed(net, photos)
