@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
+import torch
+
 from dml.config.identity import method_name
 from dml.config.schema import Config, EvaluateConfig
 from dml.core.atomic_io import check_writable, write_json
@@ -134,6 +136,7 @@ def _score_network(config: EvaluateConfig, typed: Collection[str]) -> tuple[dict
         network = config.model_dump_json(include={"backbone", "embedder", "transform"})
         id = hashlib.sha256(network.encode()).hexdigest()[:8]  # other weights: another folder
         target = Path(config.outputs) / EVALUATIONS / f"{config.data.variant}-{backbone}-{id}"
+        torch.manual_seed(config.seed)  # of weights that are not pretrained
         embedder, name = builder.embedder(), f"{backbone} on {config.data.variant}"
     check_writable(target, "outputs", ELSEWHERE)
     _check_scores_file(target / "evaluation.json", name, config.overwrite)
