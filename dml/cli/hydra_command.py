@@ -19,6 +19,7 @@ from dml.config.command_line import (
     drop_replaced_arguments,
     quote_paths,
     refuse_empty,
+    refuse_recipes,
     refuse_repeated,
     refuse_wrong_flags,
     split_flags,
@@ -114,6 +115,7 @@ def _check_words(
         raise ConfigError(explain(words, config_name))
     refuse_wrong_flags(flags, others)
     refuse_repeated(others)
+    refuse_recipes(others)
     others = drop_replaced_arguments(others)
     params: str | None = None
     if prints_config(flags):

@@ -184,6 +184,13 @@ def refuse_repeated(words: Sequence[str]) -> None:
         raise ConfigError(problems)
 
 
+def refuse_recipes(words: Sequence[str]) -> None:
+    """Raises ConfigError for a choice of the group `recipe`, of which Hydra takes any name."""
+    for word in words:
+        if word.lstrip("~+").partition("=")[0] == "recipe":
+            raise ConfigError([f"{word}: a recipe belongs to protocol and data; leave it out"])
+
+
 def refuse_empty(words: Sequence[str]) -> None:
     """Raises ConfigError for an empty path, which would mean the current folder."""
     problems = []

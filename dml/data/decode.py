@@ -218,7 +218,7 @@ def _decode_with_pillow(
             array = np.array(image)  # np.array: a writable copy
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         shown = show_line(str(path))
-        reason = first_line(error) + advise(str(path))
+        reason = first_line(error).replace(f" {str(path)!r}", "") + advise(str(path))
         raise UserError(f"data: cannot decode {shown}: {reason}") from error
     return Decoded(torch.from_numpy(array).permute(2, 0, 1), transparent)
 

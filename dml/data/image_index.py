@@ -179,11 +179,16 @@ def _check_labels(labels: Any) -> np.ndarray:
     return array
 
 
-def describe_images(index: ImageIndex) -> list[str]:
-    """Returns notes on the images of a dataset, a line each."""
+def describe_images(index: ImageIndex, scored: bool = True) -> list[str]:
+    """Returns notes on the images of a dataset, a line each.
+
+    Args:
+        index: the dataset.
+        scored: False: the images are embedded, and their classes do not matter.
+    """
     notes = list(index.notes)
     tested = index.labels[np.isin(index.roles, TESTED)]
-    if len(tested) and len(np.unique(tested)) == 1:
+    if scored and len(tested) and len(np.unique(tested)) == 1:
         notes.append("data: all test images are of one class, so that every score is 100")
     if index.transparent:
         notes.append(

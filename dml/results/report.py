@@ -48,6 +48,11 @@ from dml.runs.console import DASH
 from dml.runs.folder.stored_run import StoredRun, find_runs, read_run
 
 UNTRAINED = "untrained"  # the method whose runs train nothing
+OF_TEST_IMAGES = (
+    "data.root", "data.reader.split_seed", "data.classes", "data.images_per_class_at_most",
+    "data.crop", "data.images", "data.query_gallery", "data.background", "data.exif_orientation",
+    "data.skip_corrupt", "transform.size", "transform.test_resize",
+)  # fmt: skip
 NETWORKS = "networks"  # `experiment.rows` of tables with a row per network
 NO_RUNS = make_runs(())
 
@@ -514,8 +519,8 @@ def _sort_values(row: Row, names: Sequence[str]) -> list[tuple]:
 
 
 def _untrained_rows(runs: Runs, key: ResultKey, metrics: Sequence[str]) -> list[Row]:
-    """Returns a row per initialization of the network: its scores before training, over seeds."""
-    networks = [_network_options(options) for options in runs.options]
+    """Returns a row per network and test images: scores before training, over seeds."""
+    networks = [_options_before_training(options) for options in runs.options]
     names = differing_options(networks)
     labels = []
     for network in networks:
@@ -532,10 +537,10 @@ def _untrained_rows(runs: Runs, key: ResultKey, metrics: Sequence[str]) -> list[
     return rows
 
 
-def _network_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the options that decide a network before training."""
+def _options_before_training(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the options that decide the scores of a network before training."""
     chosen = {}
     for name, value in options.items():
-        if name.startswith(("backbone.", "embed")):
+        if name.startswith(("backbone.", "embed")) or name in OF_TEST_IMAGES:
             chosen[name] = value
     return chosen

@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
+import torch
+
 from dml.config.identity import method_name
 from dml.config.options import is_below
 from dml.config.schema import Config, EvaluateConfig
@@ -44,8 +46,9 @@ CUSTOM_METRICS = "evaluation.metrics"
 FOR_EMBEDDINGS = {"embeddings", *FOR_BOTH}
 EVALUATIONS = "evaluations"  # folder below outputs/
 ELSEWHERE = "outputs=<folder> puts the scores elsewhere"
-OF_DATA = ("data.root", "data.workers", "data.eval_batch_size", "data.max_pixels")
-FOR_RUN = {"run", "trust", "save", *OF_DATA, *FOR_BOTH}
+OF_LOADING = ("data.workers", "data.eval_batch_size")
+OF_IMAGES = ("data.max_pixels", "data.skip_corrupt")  # of a run, unless they are typed
+FOR_RUN = {"run", "trust", "save", "data.root", *OF_LOADING, *OF_IMAGES, *FOR_BOTH}
 
 
 @restored_process_state()
@@ -114,10 +117,9 @@ def _score_network(
     if config.run is not None:
         root = config.data.root if "data.root" in typed else None
         trained = load_config(config.run, root, config.trust)
-    of_command = {"workers", "eval_batch_size"}
-    if "data.max_pixels" in typed:
-        of_command.add("max_pixels")
-    loading = config.data.model_dump(include=of_command)
+    of_command = {*OF_LOADING, *(name for name in OF_IMAGES if name in typed)}
+    names = {name.removeprefix("data.") for name in of_command}
+    loading = config.data.model_dump(include=names)
     data = trained.data.model_copy(update=loading)
     trained = trained.on_device(device.type == "cuda").model_copy(update={"data": data})
     builder = Builder(trained)
@@ -141,6 +143,7 @@ def _score_network(
         network = config.model_dump_json(include={"backbone", "embedder", "transform"})
         id = hashlib.sha256(network.encode()).hexdigest()[:8]  # other weights: another folder
         target = Path(config.outputs) / EVALUATIONS / f"{config.data.variant}-{backbone}-{id}"
+        torch.manual_seed(config.seed)  # of weights that are not pretrained
         embedder, name = builder.embedder(), f"{backbone} on {config.data.variant}"
     check_writable(target, "outputs", ELSEWHERE)
     _check_scores_file(target / "evaluation.json", name, config.overwrite)

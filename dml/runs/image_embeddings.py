@@ -113,7 +113,8 @@ def embed(
         trust,
         skip_corrupt,
     )
-    return _embed(request, output, overwrite)
+    with _advise_to_skip():
+        return _embed(request, output, overwrite)
 
 
 @dataclass(frozen=True)
@@ -171,15 +172,14 @@ def _embed(
         check_output(path, "output", (), ours, overwrite)
         options = _network_options(request, images)
         model = _open_model(request, options, images.index)
-        for note in describe_images(model.index):
+        for note in describe_images(model.index, scored=False):
             log.warning("note: %s", note)
         made_by = _describe(request, options, model, origin)
         output_folder(path.parent)
         folder = path.with_name(f".{path.name}.partial")
         stack.enter_context(translate_resource_errors())
         with open_store_folder(folder):
-            with _advise_to_skip():
-                rows = _embed_rows(model, made_by, folder)
+            rows = _embed_rows(model, made_by, folder)
             views = rows[:, 1:] if request.views else None
             names = _names(model.index)
             embeddings = ImageEmbeddings(

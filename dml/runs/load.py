@@ -18,6 +18,7 @@ import numpy as np
 from PIL import Image
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
+import torch
 from torch import Tensor, nn
 from torchvision.transforms.functional import to_pil_image
 
@@ -173,6 +174,7 @@ def open_network(
     if str(source).startswith(TIMM):
         model = f"backbone.model='{str(source).removeprefix(TIMM)}'"
         of_timm = compose_network(["backbone=timm", model, *options])
+        torch.manual_seed(of_timm.seed)  # of weights that are not pretrained
         return of_timm, Builder(of_timm).embedder().eval()
     config = load_config(source, trust=trust)
     _warn_of_changed_code(config, source)

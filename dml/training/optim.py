@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -130,7 +131,8 @@ def build_optimizer(
 ) -> Optimizer:
     """Returns the optimizer of parameter groups, fused on GPUs by default.
 
-    `args` can change this by `fused`, or by `foreach` or `differentiable`, which exclude it.
+    `args` can change this by `fused`, or by `foreach` or `differentiable`, which exclude it. For a
+    class without fused kernels `fused`, which some protocols set, is left out.
 
     Raises:
         ConfigError: `args` or an option of a group are invalid for the optimizer, or the class is
@@ -140,6 +142,8 @@ def build_optimizer(
     chosen = args.get("foreach") or args.get("differentiable")
     if on_gpu and not chosen and optimizer_class in FUSED:
         args = {"fused": True, **args}
+    if not _has_fused_kernels(optimizer_class):
+        args = {name: value for name, value in args.items() if name != "fused"}
     try:
         optimizer = optimizer_class(groups, **args)
     except Exception as error:  # of any class, by torch or a custom optimizer
@@ -150,6 +154,16 @@ def build_optimizer(
     if problems:
         raise ConfigError(problems)
     return optimizer
+
+
+def _has_fused_kernels(optimizer_class: Callable[..., Optimizer]) -> bool:
+    """Returns whether a class takes the argument `fused`; True where that cannot be seen."""
+    try:
+        parameters = inspect.signature(optimizer_class).parameters
+    except (TypeError, ValueError):
+        return True
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    return takes_any or "fused" in parameters
 
 
 def _find_unknown_options(optimizer: Optimizer, groups: list[dict[str, Any]]) -> Iterator[str]:

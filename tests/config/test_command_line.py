@@ -7,12 +7,17 @@ from dml.config.command_line import (
     list_groups,
     quote_paths,
     refuse_empty,
+    refuse_recipes,
     refuse_repeated,
     refuse_wrong_flags,
     split_flags,
 )
 from dml.config.explain import compose_config
 from dml.core.errors import ConfigError
+from dml.core.installation import CONFIGS
+
+OPTIMIZERS = ["adam", "adamw", "rmsprop", "sgd"]
+PROTOCOLS = [path.stem for path in sorted((CONFIGS / "protocol").glob("*.yaml"))]
 
 
 @pytest.mark.parametrize(
@@ -39,6 +44,13 @@ def test_a_group_is_chosen_once():
     refuse_repeated(["data=cub", "loss=ms", "data=cub", "optim.lr=1", "optim.lr=2"])
     with pytest.raises(ConfigError, match="data: chosen twice, by data=cub and data=sop"):
         refuse_repeated(["data=cub", "loss=ms", "data=sop"])
+
+
+@pytest.mark.parametrize("word", ["recipe=mlrc_cub", "+recipe=typo", "~recipe"])
+def test_recipes_are_not_chosen(word):
+    refuse_recipes(["data=cub", "note=recipe"])
+    with pytest.raises(ConfigError, match=r"recipe.*: a recipe belongs to protocol and data"):
+        refuse_recipes(["data=cub", word])
 
 
 @pytest.mark.parametrize("word", ["outputs=", "run=''", '+data.root=""', "params=", "embeddings="])
@@ -105,6 +117,16 @@ def test_a_typed_optimizer_takes_only_typed_arguments(protocol, args):
     optim = compose_config("train", [f"protocol={protocol}", "optim._target_=a.B", *words]).optim
     assert optim.args == args
     assert optim.name == "B"
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("choice", OPTIMIZERS)
+def test_a_chosen_optimizer_takes_only_its_arguments(protocol, choice):
+    optim = compose_config("train", [f"protocol={protocol}", f"optim={choice}"]).optim
+    file = OmegaConf.load(CONFIGS / "optim" / f"{choice}.yaml")
+    assert (optim.name, optim._target_) == (file.name, file._target_)
+    # `fused`, a matter of speed, is left out where a class has no such kernels
+    assert {name: value for name, value in optim.args.items() if name != "fused"} == file.args
 
 
 def test_other_options_of_a_schedule_and_an_optimizer_stay():

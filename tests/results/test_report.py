@@ -133,6 +133,24 @@ def test_networks_before_training_are_baselines_of_every_table(composed, tmp_pat
     assert off_the_shelf.score("map_at_r").ours.mean == pytest.approx(20)
 
 
+@pytest.mark.parametrize(
+    ("option", "values"),
+    [("transform.size", (32, 48)), ("data.images_per_class_at_most", (4, 8))],
+)
+def test_scores_before_training_on_other_test_images_are_other_rows(
+    composed, tmp_path, option, values
+):
+    for number, value in enumerate(values):
+        folder = write_run(tmp_path, composed(f"{option}={value}"), [[0.4]])
+        summary = json.loads((folder / "summary.json").read_text())
+        summary["jobs"][0]["untrained"] = {"map_at_r": 0.1 + number / 10}
+        (folder / "summary.json").write_text(json.dumps(summary))
+    (section,) = build_report(load_experiment("single"), (), tmp_path).sections
+    means = [row.score("map_at_r").ours.mean for row in section.baselines]
+    assert sorted(means) == pytest.approx([10, 20])
+    assert len({row.label for row in section.baselines}) == 2
+
+
 def test_a_network_off_the_shelf_stands_below_with_its_published_result(tmp_path):
     """Table 1 of pfml prints Recall@1 of 83.1 for ViT-S on CUB without training, as quoted."""
     name = "pfml_table1"

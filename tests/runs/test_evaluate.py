@@ -65,6 +65,8 @@ def test_an_off_the_shelf_network(evaluated, tmp_path):
     assert result["name"] == "small_cnn on digits"
     assert result["embedding_size"] == 16
     assert result["stand_in"] is True
+    same = evaluated("backbone=small_cnn", "backbone.width=4", "data=digits", "overwrite=true")
+    assert same["metrics"] == result["metrics"]  # the random weights are those of the seed
     evaluated("backbone=small_cnn", "backbone.width=8", "data=digits")
     assert len([*tmp_path.glob("evaluations/digits-small_cnn-*/evaluation.json")]) == 2
 

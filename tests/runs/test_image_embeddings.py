@@ -200,14 +200,24 @@ def test_search_by_pictures(net, photos, tmp_path):
 
 def test_a_query_is_embedded_with_the_options_of_the_file(photos, tmp_path):
     """A network of timm has another input size by its options; equal weights do not show it."""
-    torch.manual_seed(0)
     file, new = tmp_path / "x.npz", tmp_path / "new.png"
     options = ["backbone.input_size=32", "backbone.weights=none"]
     made = dml.embed("timm:test_resnet", photos, file, options=options)
     shutil.copy2(made.paths[3], new)
-    torch.manual_seed(0)  # the same random weights
     found = dml.search(file, [new], k=1)
     assert (found["row"][0], found["distance"][0]) == (3, pytest.approx(0, abs=1e-5))
+
+
+def test_a_query_is_embedded_without_advice_for_other_commands(net, photos, tmp_path, caplog):
+    dml.embed(net, photos, tmp_path / "x.npz")
+    new = tmp_path / "new.png"
+    shutil.copy2(photos / "kind1/05.png", new)
+    caplog.clear()
+    assert dml.search(tmp_path / "x.npz", [new], k=1)["row"][0] == 5
+    assert caplog.messages == []  # nothing about the class of one image
+    new.write_bytes(b"damaged")
+    with pytest.raises(UserError, match=r"cannot decode .*new\.png: cannot identify image file$"):
+        dml.search(tmp_path / "x.npz", [new], k=1)
 
 
 def test_damaged_images_are_left_out_and_listed_on_request(net, photos, tmp_path, caplog):

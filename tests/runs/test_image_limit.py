@@ -55,6 +55,19 @@ def test_evaluation_takes_the_limit_of_the_run_or_of_the_command(run_tiny, words
         evaluated(f"run={folder}", "data.max_pixels=319", "overwrite=true", given=given)
 
 
+def test_evaluation_leaves_out_damaged_images_as_its_message_says(
+    run_tiny, words, photos, evaluated, capsys
+):
+    _, folder = run_tiny(*words)
+    (photos / "k3" / "13.png").write_bytes(b"damaged")
+    with pytest.raises(UserError, match=r"data\.skip_corrupt=true"):
+        evaluated(f"run={folder}", "overwrite=true", given={"run", "overwrite"})
+    given = {"run", "overwrite", "data.skip_corrupt"}
+    words = (f"run={folder}", "overwrite=true", "data.skip_corrupt=true")
+    assert evaluated(*words, given=given)["metrics"]["queries"] == 7
+    assert "note: data: 1 of 16 images cannot be decoded and are left out" in capsys.readouterr().out
+
+
 def test_embedding_and_search(run_tiny, words, photos, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     _, folder = run_tiny(*words)

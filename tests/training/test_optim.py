@@ -56,6 +56,13 @@ def test_batch_norm_is_a_group_if_it_is_named():
     assert [len(group["params"]) for group in without.values()] == [6, 4, 2]
 
 
+@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "RMSprop", "NAdam"])
+def test_fused_is_left_out_where_a_class_has_no_such_kernels(name):
+    parameters = [{"name": "head", "params": [nn.Parameter(torch.ones(2))]}]
+    optimizer = build_optimizer(getattr(torch.optim, name), parameters, {"fused": True, "lr": 0.1})
+    assert optimizer.defaults.get("fused") is (True if "fused" in optimizer.defaults else None)
+
+
 def test_a_loss_without_learning_rate_is_refused():
     with pytest.raises(UserError, match=r"optim\.loss_lr"):
         groups(Net(), nn.Linear(2, 5), loss_lr_ratio=None)

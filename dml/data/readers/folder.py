@@ -188,7 +188,10 @@ def _list_source(source: Path) -> tuple[list[Path], list[str]]:
         files, folders, left_out = walk_images(source)
         if left_out:
             log.warning("images: %s", describe_left_out(source, left_out))
-        return files, _find_labels(folders)
+        labels = _find_labels(folders)
+        if not labels and (reason := _why_unlabeled(files, folders)):
+            log.warning("images: no labels are written, since %s", reason)
+        return files, labels
     if is_readable(source.name):
         return [source], []
     if source.suffix.lower() == ".csv":
@@ -225,6 +228,21 @@ def _find_labels(folders: Sequence[tuple[str, ...]]) -> list[str]:
     if not all(len(parts) > level for parts in folders):
         return []
     return [parts[level] for parts in folders]
+
+
+def _why_unlabeled(files: Sequence[Path], folders: Sequence[tuple[str, ...]]) -> str:
+    """Returns why images have no class although there are folders; empty if there are none."""
+    if not any(folders):
+        return ""
+    tops = _top_folders(folders)
+    roles = find_splits(tops).roles
+    others = sorted(tops.keys() - roles.keys())
+    if roles and others:
+        return f"the folder '{others[0]}' is beside folders of splits"
+    level = 1 if roles else 0
+    outside = [file for file, parts in zip(files, folders, strict=True) if len(parts) <= level]
+    first = show_line(str(outside[0]))
+    return f"{len(outside)} of {len(files)} images are {OUTSIDE}, first {first}"
 
 
 def _top_folders(folders: Iterable[tuple[str, ...]]) -> dict[str, bool]:

@@ -204,6 +204,27 @@ def test_unlabeled_lists_are_embedded_and_partly_labeled_ones_counted(tmp_path, 
     assert "1 of 2 rows" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("names", "reason"),
+    [
+        ("a/0 b/0", None),
+        ("train/a/0 test/b/0", None),
+        ("0 1", None),
+        ("a/0 b/0 1", "1 of 3 images are outside of folders of classes, first {root}/1.jpg"),
+        ("train/a/0 train/a/1 train/2 test/b/0",
+         "1 of 4 images are outside of folders of classes, first {root}/train/2.jpg"),
+        ("train/a/0 extra/b/0", "the folder 'extra' is beside folders of splits"),
+    ],
+)  # fmt: skip
+def test_images_without_a_class_leave_all_without_labels(tmp_path, caplog, names, reason):
+    for number, name in enumerate(names.split()):
+        save(tmp_path / f"{name}.jpg", number)
+    _, labels = list_images(tmp_path)
+    assert bool(labels) == (reason is None and "/" in names)
+    written = f"images: no labels are written, since {reason}".format(root=tmp_path)
+    assert caplog.messages == ([] if reason is None else [written])
+
+
 @pytest.mark.parametrize("missing", [",,,", "nan,nan,nan,nan", "NA,NA,NA,NA"])
 def test_rows_without_a_box_are_whole_images(tmp_path, missing):
     class_folders(tmp_path, classes=2)
