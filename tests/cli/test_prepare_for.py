@@ -104,6 +104,47 @@ def test_each_weights_of_a_network_are_prepared(tmp_path, use_hub, capsys):
     assert "backbone.weights=b.pth is not a file" in error
 
 
+@pytest.mark.parametrize("mode", [[], ["--check"]])
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"x" * 100, "cannot be read"), ({"a": torch.zeros(2)}, "cannot be made from mine.pth")],
+)
+def test_a_file_of_the_user_is_loaded_into_its_network(
+    mode, content, message, tmp_path, use_hub, capsys
+):
+    use_hub(DEAD)
+    file = tmp_path / "mine.pth"
+    if isinstance(content, bytes):
+        file.write_bytes(content)
+    else:
+        torch.save(content, file)
+    words = ["data=digits", *NETWORK, "backbone.weights=mine.pth"]
+    assert prepare(["for", *words, *mode]) == 1
+    printed, error = capsys.readouterr()
+    assert f"weights of {MODEL}" not in printed
+    assert message in error
+    torch.save(timm.create_model("test_vit").state_dict(), file)
+    assert prepare(["for", *words, *mode]) == 0
+    assert f"weights of {MODEL}: " in capsys.readouterr().out
+
+
+def test_a_network_without_a_file_is_said_to_need_none(use_hub, capsys):
+    use_hub(DEAD)
+    assert prepare(["for", "data=digits", "backbone=small_cnn"]) == 0
+    assert "weights of small_cnn: no file to download\n" in capsys.readouterr().out
+    assert prepare(["weights", "--backbone", "small_cnn"]) == 0
+    assert capsys.readouterr().out == "weights of small_cnn: no file to download\n"
+    assert prepare(["weights", "--backbone", "timm"]) == 2
+    assert "--backbone timm: name the network, --backbone timm:<model>" in capsys.readouterr().err
+
+
+def test_weights_of_a_network_end_with_ready(models, use_hub, capsys):
+    with serving(models, Behavior(hub=True)) as address:
+        use_hub(address)
+        assert prepare(["weights", "--backbone", f"timm:{MODEL}"]) == 0
+    assert capsys.readouterr().out.endswith(f"weights of timm:{MODEL}: ready\n")
+
+
 def test_what_is_not_there_is_listed_and_nothing_is_asked(models, use_hub, capsys):
     behavior = Behavior(hub=True)
     with serving(models, behavior) as address:
@@ -134,6 +175,16 @@ def test_one_thing_that_fails_does_not_stop_the_others(models, use_hub, monkeypa
     [
         ([], 2, "for: name the runs"),
         (["experiment=mft_tabel1"], 2, "experiment: no 'mft_tabel1'; did you mean 'mft_table1'?"),
+        (
+            ["experiment=mft_table1,mft_table2"],
+            2,
+            "experiment: mft_table1,mft_table2 are several; name one at a time",
+        ),
+        (
+            ["experiment=pfml_figure2"],
+            2,
+            "experiment: pfml_figure2 trains nothing and needs no preparation: run python studies/",
+        ),
         (["data=cup"], 2, "data: 'cup' does not exist; did you mean 'cub'?"),
         (["data=cub", "data=sop"], 2, "data"),
         (["data=cub", "--root", "x"], 2, "--root: prepare for takes data.root=<folder>"),
