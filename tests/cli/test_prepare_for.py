@@ -8,7 +8,7 @@ from safetensors.torch import save_file
 from dml.core.timm_records import find_record
 from dml.data.preparation.sources import SOURCES
 from dml.models import timm_weights
-from tests.commands import prepare, train
+from tests.commands import evaluate, prepare, train
 from tests.conftest import TINY
 from tests.core.servers import Behavior, serving
 from tests.data.trees import class_folders
@@ -228,6 +228,17 @@ def test_weights_fail_before_an_image_is_decoded(tmp_path, use_hub, monkeypatch,
     assert events == []
     assert not (tmp_path / "outputs").exists()
     assert not (tmp_path / "images" / ".cache").exists()
+
+
+def test_an_evaluation_fails_before_an_image_is_decoded(tmp_path, use_hub, monkeypatch, capsys):
+    use_hub(DEAD)
+    class_folders(tmp_path / "images")
+    decoded = []
+    monkeypatch.setattr("dml.runs.build.exclude_undecodable", lambda *more: decoded.append(1))
+    folder = ["data=folder", f"data.root={tmp_path}/images", "device=cpu"]
+    assert evaluate([*folder, *NETWORK]) == 1
+    assert "backbone.weights=imagenet" in capsys.readouterr().err
+    assert decoded == []
 
 
 def test_a_run_has_its_weights_before_it_reads_images(tmp_path, use_hub, models, monkeypatch):
