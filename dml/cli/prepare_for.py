@@ -193,10 +193,7 @@ def _missing_files(name: str, builder: Builder) -> list[tuple[str, int | None]]:
     try:
         builder.read_dataset()
     except UserError:
-        sizes = []
-        for file in SOURCES[name].files:
-            sizes.append((file.name, file.checksum.size if file.checksum else None))
-        return sizes
+        return [(file.name, file.size) for file in SOURCES[name].files]
     return []
 
 

@@ -165,7 +165,8 @@ def test_one_thing_that_fails_does_not_stop_the_others(models, use_hub, monkeypa
     assert prepare(["for", "data=cub,cars", *NETWORK]) == 1
     text, error = capsys.readouterr()
     assert "cub: CUB_200_2011.tgz, 1,150,585,339 bytes" in text
-    assert "to download: 1,150,585,339 bytes\nfiles of unknown size: 3" in text
+    assert "cars: cars_annos.mat, 394,471 bytes\ncars: car_ims.tgz, 1,956,628,579 bytes" in text
+    assert "to download: 3,107,608,389 bytes\nfiles of unknown size: 1" in text
     assert made == ["cub", "cars"]
     assert error.splitlines()[-1] == f"error: not ready: weights of {MODEL}"
 

@@ -35,10 +35,7 @@ def describe_files(dataset: DatasetSource) -> list[str]:
     """Returns lines on the files of a dataset: name, size, checksum, and every address."""
     lines = []
     for file in dataset.files:
-        checksum = "no checksum is published"
-        if file.checksum is not None:
-            checksum = file.checksum.describe()
-        lines.append(f"{file.name}  {checksum}  from {file.home}")
+        lines.append(f"{file.describe()}  from {file.home}")
         if file.warning:
             lines.append(f"  {file.warning}")
         lines += [f"  {address}" for address in with_mirror(file.name, file.addresses)]
