@@ -6,7 +6,7 @@ import shlex
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dml.cli.parser import (
     Parser,
@@ -34,9 +34,10 @@ that are left are estimated at their pace. Estimated hours show only whether a t
 months: the number of images to train on over the images per second that a network is assumed to
 train on one data-center GPU (A100 or newer, TF32, decoding fast enough), or on one CPU core with
 device=cpu. Without TF32 a GPU is half as fast. An image of an evaluation costs a third of one in
-training. Training that may stop early is assumed to last for five times its patience. Methods that
-pass images through the network twice or more count as often. The estimate is unknown for a network
-without a known speed, and for a dataset whose reader does not say how many images it trains on.
+training, and a run without training costs nothing else. Training that may stop early is assumed to
+last for five times its patience. Methods that pass images through the network twice or more count
+as often. The estimate is unknown for a network without a known speed, and for a dataset whose
+reader does not say how many images it trains on.
 """
 BUDGET = ("protocol.repeats", "protocol.epochs", "protocol.steps_per_epoch", "search.trials")
 COLUMNS = (
@@ -73,7 +74,7 @@ def main(words: Sequence[str]) -> int:
     add_current_folder()  # a reader may say how many images it trains on
     plans = _plan(options)
     if options.experiment != "all":
-        _print_runs(plans[options.experiment])
+        _print_runs(plans[options.experiment], options.overrides)
     _print_table(plans)
     return 0
 
@@ -106,12 +107,23 @@ def _plan(options: Namespace) -> dict[str, pd.DataFrame]:
         raise ConfigError(problems or [first_line(error)]) from error
 
 
-def _print_runs(plan: pd.DataFrame) -> None:
-    """Prints the command of each run, with the budget that was changed."""
+def _print_runs(plan: pd.DataFrame, overrides: Sequence[str]) -> None:
+    """Prints the command of each run, with the budget that `overrides` change."""
+    changed = {_option(word) for word in overrides} & set(BUDGET)
     for cell in plan.itertuples():
-        reduced = [word for word in shlex.split(cell.overrides) if _option(word) in BUDGET]
+        reduced = [word for word in shlex.split(cell.overrides) if _option(word) in changed]
         note = f"  [reduced: {' '.join(reduced)}]" if reduced else ""
+        if not cell.trainings:
+            note = f"  [no training; embedding of the test images alone: {_time_text(cell)}]"
         print_plain(f"{cell.status:8s} {cell.trainings:4d} trainings  {cell.command}{note}")
+
+
+def _time_text(cell: Any) -> str:
+    """Returns the estimated time of a run: `about 0:03:20`."""
+    from dml.core.progress import format_seconds
+
+    is_unknown = cell.estimated != cell.estimated  # NaN
+    return "unknown time" if is_unknown else f"about {format_seconds(3600 * cell.estimated)}"
 
 
 def _option(word: str) -> str:
@@ -147,4 +159,6 @@ def _texts(name: str, plan: pd.DataFrame, left: float) -> list[str]:
 
 def _cost_text(cost: float) -> str:
     is_unknown = cost != cost  # NaN
-    return "unknown" if is_unknown else f"{cost:,.1f}"
+    if is_unknown:
+        return "unknown"
+    return "< 0.1" if 0 < cost < 0.05 else f"{cost:,.1f}"

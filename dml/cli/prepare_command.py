@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from dml.cli.error_lines import print_error
 from dml.cli.parser import Parser, complete_override, parse_path, set_completer
-from dml.cli.prepare_for import prepare_for
+from dml.cli.prepare_for import NO_FILE, prepare_for
 from dml.cli.shared_options import check_folder
 from dml.core.errors import ConfigError, UserError, nearest
 from dml.core.installation import shell_command
@@ -167,8 +167,9 @@ def _fetch_weights(backbones: Sequence[str]) -> None:
     from dml.runs.build import fetch_weights  # imported late: it loads torch
 
     for backbone in backbones:
-        print_plain(f"weights of {backbone}", flush=True)
-        fetch_weights(backbone)
+        has_file = fetch_weights(backbone)
+        state = "ready" if has_file else NO_FILE
+        print_plain(f"weights of {backbone}: {state}", flush=True)
 
 
 def _fetch_first(backbones: Sequence[str]) -> None:

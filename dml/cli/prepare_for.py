@@ -10,12 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dml.cli.error_lines import print_error
-from dml.core.errors import ConfigError, UserError, nearest
+from dml.core.errors import ConfigError, UserError
 from dml.core.plain_text import print_plain
 from dml.core.tolerant_output import tolerant_output
 
 if TYPE_CHECKING:  # otherwise imported late: it loads torch
     from dml.runs.build import Builder
+
+
+NO_FILE = "no file to download"
 
 
 @dataclass
@@ -87,12 +90,21 @@ def _find_needs(words: Sequence[str]) -> Needs:
 
 
 def _check_experiment(words: Sequence[str]) -> None:
-    from dml.results.catalog import experiment_ids
+    """Raises ConfigError for an experiment that does not exist or that a script draws."""
+    from dml.results.catalog import find_problem, load_experiment
 
     for word in words:
         name = word.removeprefix("experiment=")
-        if name != word and name not in experiment_ids():
-            raise ConfigError([f"experiment: no '{name}'{nearest(name, experiment_ids())}"])
+        if name == word:
+            continue
+        problem = find_problem(name)
+        if problem:
+            raise ConfigError([problem])
+        about = load_experiment(name)
+        if not about.trains:
+            raise ConfigError(
+                [f"experiment: {name} trains nothing and needs no preparation: run {about.script}"]
+            )
 
 
 def _collect(words: Sequence[str]) -> Needs:
@@ -131,14 +143,14 @@ def _list_files(needs: Needs) -> None:
         file = builder.describe_weights()
         print_plain(f"weights of {name}:")
         if file is None:
-            print_plain("  no file")
+            print_plain(f"  {NO_FILE}")
             continue
         print_plain(f"  {file.name}{_describe_place(file.path)}")
         for source in file.sources:
             print_plain(f"    {source}")
     for name, _ in needs.datasets:
         print_plain(f"{name}:")
-        lines = ["no file to download"]
+        lines = [NO_FILE]
         if name in SOURCES:
             lines = describe_files(SOURCES[name])
         for line in lines:
@@ -181,10 +193,7 @@ def _missing_files(name: str, builder: Builder) -> list[tuple[str, int | None]]:
     try:
         builder.read_dataset()
     except UserError:
-        sizes = []
-        for file in SOURCES[name].files:
-            sizes.append((file.name, file.checksum.size if file.checksum else None))
-        return sizes
+        return [(file.name, file.size) for file in SOURCES[name].files]
     return []
 
 
@@ -201,8 +210,10 @@ def _do_all(needs: Needs, state: str, work: Callable[[str, Builder], None]) -> N
     failed = []
     for (name, _), builder in needs.networks.items():
         try:
-            builder.fetch_weights()
-            print_plain(f"weights of {name}: {state}", flush=True)
+            builder.check_weights()
+            has_file = builder.describe_weights() is not None
+            shown = state if has_file else NO_FILE
+            print_plain(f"weights of {name}: {shown}", flush=True)
         except UserError as error:
             print_error(error)
             failed.append(f"weights of {name}")

@@ -47,6 +47,7 @@ ALIASES = {  # last part of a name in other programs → option or group
 OPEN_NODES = ("loss.", "method.", "backbone.", "tracking.", "data.reader.", "optim.args.",
               "optim.groups.", "optim.schedule_args.", "transform.args.", "data.sampler.",
               "evaluation.metrics.", "space.", "hydra.launcher.")  # fmt: skip
+TIMM_MODEL = "backbone.model"  # which the stand-ins of experiments with timm do not have
 INTERNAL = (".name", ".result_id", "._target_")
 NOT_OURS = ("hydra.", "space.")
 SURE = 0.75  # similarity of dotted names, which often begin alike
@@ -209,6 +210,12 @@ def _apply(override: Override, cfg: DictConfig, names: list[str]) -> Iterator[st
             name = getattr(reason, "full_key", None) or name
         if name in names:
             yield f"{name}: {first_line(reason)}"
+        elif name == TIMM_MODEL:
+            network = OmegaConf.select(cfg, "backbone.name")
+            yield (
+                f"{name}: is an option of backbone=timm, and the network here is {network}; add "
+                f"backbone=timm, or leave {name} out"
+            )
         else:
             yield _explain_unknown(name, names)
 

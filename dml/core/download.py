@@ -138,7 +138,7 @@ def download(
         target: the finished file; its folder is created.
         checksum: the published checksum of the file.
         pause: seconds before a broken transfer is continued.
-        advice: what to do if no address has the file, for the message.
+        advice: what to do if no address has the file, for the message; empty: nothing to add.
         headers: sent to an address, and not to where it redirects.
 
     Returns:
@@ -178,10 +178,15 @@ def _describe_failures(
 ) -> str:
     """Returns the message of a file that no address has; a single address needs one line."""
     if len(reasons) == 1:
-        return f"{reasons[0]}; {advice}"
+        return "; ".join(filter(None, [reasons[0], advice]))
     published = "" if checksum is None else f" ({checksum.describe()})"
     lines = "".join(f"\n  {reason}" for reason in reasons)
     return f"no address has {name}{published}:{lines}\n{advice}"
+
+
+def partial_of(target: Path) -> Path:
+    """Returns the file that keeps what was received of a file that is not complete."""
+    return target.with_name(target.name + ".partial")
 
 
 def _download_from(
@@ -197,7 +202,7 @@ def _download_from(
         UserError: the address does not have the file.
         ChecksumError: it has another file, of which nothing is kept.
     """
-    partial = target.with_name(target.name + ".partial")
+    partial = partial_of(target)
     resumes = checksum is not None and partial.is_file() and partial.stat().st_size > 0
     title = f"downloading {target.name}"
     mode = "wb" if checksum is None else "ab"

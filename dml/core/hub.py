@@ -15,9 +15,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dml.core.download import Checksum, download, requests_allowed
+from dml.core.download import Checksum, download, partial_of, requests_allowed
 from dml.core.errors import UserError, first_line
 from dml.core.locks import wait_for_lock
+
+# Otherwise each process asks the hub once more, to describe itself. Read when huggingface_hub is
+# imported, which is late.
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 
 T = TypeVar("T")
 
@@ -152,11 +156,13 @@ def _receive(model: str, name: str, metadata: Any, target: Path) -> None:
     checksum = Checksum("sha256", metadata.etag, metadata.size)
     allowed = build_hf_headers().get("authorization")
     headers = {"Authorization": allowed} if allowed else {}
-    advice = "the same command continues"
     try:
-        download(_address(model, name), target, checksum, advice=advice, headers=headers)
+        download(_address(model, name), target, checksum, advice="", headers=headers)
     except UserError as error:
-        raise HubError(str(error)) from error
+        advice = "the same command begins anew, and a browser shows what the address sends"
+        if partial_of(target).is_file():
+            advice = "the same command continues"
+        raise HubError(f"{error}; {advice}") from error
 
 
 def _address(model: str, name: str) -> str:

@@ -73,6 +73,21 @@ def experiment_ids() -> list[str]:
     return sorted(names, key=_sort_key)
 
 
+def find_problem(name: str, known: Sequence[str] | None = None) -> str:
+    """Returns why there is no experiment of a name, with what helps; empty: there is one.
+
+    Args:
+        name: as a user has typed it.
+        known: names that exist; None: `experiment_ids()`.
+    """
+    known = experiment_ids() if known is None else known
+    if name in known:
+        return ""
+    if "," in name:
+        return f"experiment: {name} are several; name one at a time"
+    return f"experiment: no '{name}'{nearest(name, known)}"
+
+
 def load_experiment(name: str) -> ExperimentConfig:
     """Returns the node `experiment` of an experiment's file; no config is composed.
 
@@ -105,9 +120,9 @@ def list_cells(
         ConfigError: the experiment does not exist, or options are wrong.
         HydraException: the overrides do not compose.
     """
-    ids = experiment_ids()
-    if experiment not in ids:
-        raise ConfigError([f"experiment: no '{experiment}'{nearest(experiment, ids)}"])
+    problem = find_problem(experiment)
+    if problem:
+        raise ConfigError([problem])
     cells = []
     for job, options in compose_cells(experiment, overrides):
         if outputs != "outputs":

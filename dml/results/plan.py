@@ -29,6 +29,21 @@ NETWORKS: dict[str, tuple[float | None, float | None, float | None]] = {
     "small_cnn": (20000.0, 600.0, 0.1),  # evaluations every 50 steps included
     "tf_efficientnet_lite0": (None, 45.0, None),  # at 48 pixels
     "identity": (30000.0, 25000.0, 0.2),  # rows of 1,280 features, and a head of 1,280 × 128
+    # of the first ViTs above, by the multiplications of an image
+    "vit_base_patch32_clip_quickgelu_224.openai": (1400.0, None, 87.5),
+    "vit_base_patch16_clip_quickgelu_224.openai": (350.0, None, 85.8),
+    "vit_large_patch14_clip_quickgelu_224.openai": (85.0, None, 303.2),
+    "vit_small_patch16_224.dino": (900.0, None, 21.7),
+    "vit_small_patch8_224.dino": (185.0, None, 21.7),
+    "vit_base_patch16_224.dino": (350.0, None, 85.8),
+    "vit_base_patch8_224.dino": (80.0, None, 85.8),
+    "vit_small_patch14_dinov2.lvd142m": (680.0, None, 21.6),  # at 224 pixels
+    "vit_small_patch14_reg4_dinov2.lvd142m": (680.0, None, 21.6),
+    "vit_base_patch14_dinov2.lvd142m": (265.0, None, 85.7),
+    "vit_base_patch14_reg4_dinov2.lvd142m": (265.0, None, 85.7),
+    "vit_large_patch14_dinov2.lvd142m": (85.0, None, 303.2),
+    "vit_large_patch14_reg4_dinov2.lvd142m": (85.0, None, 303.2),
+    "resnet50.tv_in1k": (800.0, None, 23.5),
 }
 UNKNOWN = (None, None, None)
 FLOAT32_SPEED = 0.5  # on a GPU, relative to TF32
@@ -37,11 +52,25 @@ PATIENCES = 5  # that training is assumed to last for, where it may stop early
 
 
 def estimate_hours(cell: Cell) -> float | None:
-    """Returns the hours of all trainings of a cell; None if they are unknown."""
-    if cell.trainings == 0:
-        return 0.0
-    hours = estimate_training_hours(cell.options)
-    return None if hours is None else hours * cell.trainings
+    """Returns the hours of a cell; None if they are unknown.
+
+    They are those of all its trainings, or of embedding the test images if there are none.
+    """
+    protocol: Any = cell.options.protocol
+    if cell.trainings:
+        hours, times = estimate_training_hours(cell.options), cell.trainings
+    else:
+        hours = estimate_embedding_hours(cell.options)
+        times = protocol.repeats * SPLITS[protocol.splits].folds
+    return None if hours is None else hours * times
+
+
+def estimate_embedding_hours(cfg: Any) -> float | None:
+    """Returns the hours of one pass of the evaluated images; None if they are unknown."""
+    speed, images = _training_speed(cfg), _train_images(cfg.data.reader["_target_"])
+    if speed is None or images is None:
+        return None
+    return _evaluated_images(cfg, images) * EVALUATION_COST / speed / 3600
 
 
 def estimate_training_hours(cfg: Any) -> float | None:
@@ -61,10 +90,21 @@ def estimate_training_hours(cfg: Any) -> float | None:
     epochs = _assumed_epochs(protocol, every)
     work = epochs * steps * data.batch_size * _passes(cfg.method)
     if images is not None and cfg.device != "cpu":
-        # Published splits have about as many test images as training images.
-        evaluated = images * (1 - share) if share < 1 else images
-        work += epochs / every * evaluated * EVALUATION_COST
+        work += epochs / every * _evaluated_images(cfg, images) * EVALUATION_COST
     return work / speed / 3600
+
+
+def _evaluated_images(cfg: Any, images: int) -> float:
+    """Returns the images of an evaluation: of the validation classes, or else of the test classes.
+
+    Published splits have about as many test images as training images.
+
+    Args:
+        cfg: of the run.
+        images: that are for training.
+    """
+    share = SPLITS[cfg.protocol.splits].training_share
+    return images * (1 - share) if share < 1 else images
 
 
 def _training_speed(cfg: Any) -> float | None:

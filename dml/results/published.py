@@ -72,6 +72,7 @@ class PublishedResult:
         origin: `own` | `quoted` | `unclear`.
         line: line number in `results.csv`, which identifies it.
         unit: value of the last printed digit: 0.1, or 1000 for steps printed as `62K`.
+        setting: `key=value` joined with `;`, as in `ResultKey`.
     """
 
     source: str
@@ -83,6 +84,7 @@ class PublishedResult:
     origin: str
     line: int
     unit: float
+    setting: str = ""
 
     @property
     def value(self) -> float:
@@ -211,7 +213,8 @@ def read_result(row: Mapping[str, str]) -> PublishedResult:
     unit = THOUSANDS.get(row["metric"]) or 10.0 ** -len(row["value"].partition(".")[2])
     printed = (row["source"], row["table"], row["value"], row["spread"], row["spread_kind"])
     runs = int(row["runs"] or 0) or None
-    return PublishedResult(*printed, runs, row["origin"], int(row["line"]), unit)
+    origin, line = row["origin"], int(row["line"])
+    return PublishedResult(*printed, runs, origin, line, unit, row["setting"])
 
 
 def _canonical(value: str) -> str:

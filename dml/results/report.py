@@ -393,25 +393,57 @@ def _add_scores(row: Row, about: ExperimentConfig) -> None:
     repeats = max((estimate.n for estimate in ours.values()), default=0)
     first_result = next(iter(published.values()), None)
     row.caveats += compare.result_caveats(repeats, first_result)
+    other = _describe_other_setting(row, first_result)
+    if other:
+        row.caveats.append(compare.Caveat("N", f"not compared: the published result has {other}"))
     for metric in about.metrics:
         score = Score(ours.get(metric), published.get(metric))
         if score.ours and score.published:
             compared = compare.compare(score.ours, score.published, row.caveats, metric)
+            if _describe_other_setting(row, score.published):
+                compared = compare.Comparison("not_compared")
             score = replace(score, comparison=compared)
         if score != NO_SCORE:
             row.scores[metric] = score
 
 
+def _describe_other_setting(row: Row, published: PublishedResult | None) -> str:
+    """Returns the setting of a published result if it is not the row's; else an empty text."""
+    if published is None:
+        return ""
+    setting = parse_setting(published.setting)
+    if setting == parse_setting(row.key.setting):
+        return ""
+    return join_some([f"{name} {value}" for name, value in setting.items()])
+
+
 def _published_results(row: Row, about: ExperimentConfig) -> dict[str, PublishedResult]:
-    """Returns metric → published result of a row's cell, whatever options the runs have."""
+    """Returns metric → published result of a row's cell, whatever options the runs have.
+
+    In a table of networks, one in another setting stands in for a number in the cell's setting.
+    """
     results: dict[str, PublishedResult] = {}
     if row.cell is None or not about.source:
         return results
     key = replace(next(row.cell.result_keys()), evaluation=row.key.evaluation)
     for metric in about.metrics:
         matching = find_results(key, metric, about.source, about.tables)
+        if not matching and about.rows == NETWORKS:
+            matching = _in_other_settings(key, metric, about)
         if matching:
             results[metric] = matching[0]
+    return results
+
+
+def _in_other_settings(
+    key: ResultKey, metric: str, about: ExperimentConfig
+) -> list[PublishedResult]:
+    """Returns the published results for a key in any setting."""
+    source = about.source or ""
+    settings = {row["setting"]: None for row in rows_of("source", source, metric)}
+    results = []
+    for setting in settings:
+        results += find_results(replace(key, setting=setting), metric, source, about.tables)
     return results
 
 

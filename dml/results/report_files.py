@@ -141,8 +141,8 @@ def _chosen_ids(
             ids[name] = None
             continue
         hint = nearest(name, [*valid, "all"])
-        if hint:
-            raise ConfigError([f"experiment: no '{name}'{hint}"])
+        if hint or "," in name:
+            raise ConfigError([catalog.find_problem(name, [*valid, "all"])])
         finished = ", ".join(sorted(with_runs)) or "none"
         raise UserError(f"experiment: no '{name}'; those with finished runs in {root}: {finished}")
     return list(ids)

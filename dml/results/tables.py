@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -183,7 +184,7 @@ def _row_lines(
     wrapped = []
     for cell, size in zip(cells, sizes, strict=True):
         is_long = len(cell) > size
-        wrapped.append(wrap(cell, size) if is_long else [cell])
+        wrapped.append(_wrap_cell(cell, size) if is_long else [cell])
     for parts in zip_longest(*wrapped, fillvalue=""):
         line = Text(style=style)
         for part, cell, column, size in zip(parts, cells, columns, sizes, strict=True):
@@ -191,6 +192,24 @@ def _row_lines(
             line.append(align(size) + GAP, STYLES.get(_as_cell(cell).kind))
         line.rstrip()
         yield line
+
+
+def _wrap_cell(text: str, size: int) -> list[str]:
+    """Returns the lines of a cell, broken between words, or after a `.` or `_` of a long name."""
+    parts: list[str] = []
+    for word in text.split():
+        is_long = len(word) > size
+        parts += re.split(r"(?<=[._])(?=.)", word) if is_long else [word]
+        parts[-1] += " "
+    lines = [""]
+    for part in parts:
+        if lines[-1] and len(lines[-1]) + len(part.rstrip()) > size:
+            lines.append("")
+        lines[-1] += part
+    broken = []
+    for line in lines:
+        broken += wrap(line, size)  # a part may still be too long
+    return broken
 
 
 def _show_column(column: Column) -> Column:

@@ -212,6 +212,17 @@ class Builder:
             self._backbone_class().fetch_weights(**self._backbone_options())
         return True  # for `run_main_first`
 
+    def check_weights(self) -> None:
+        """Downloads the weights of the backbone, and loads a file that the user has named.
+
+        Raises:
+            UserError: see `fetch_weights`, or the file is damaged or of another network.
+        """
+        self.fetch_weights()
+        is_named = self.config.backbone.get("weights") not in (None, "none", "imagenet")
+        if is_named:
+            self.constructor("backbone")()
+
     def describe_weights(self) -> WeightFile | None:
         """Returns the file of the backbone's weights, without a request; None: no file."""
         return self._backbone_class().describe_weights(**self._backbone_options())
@@ -402,18 +413,25 @@ class Builder:
         return schedule(optimizer=optimizer, **defaults)
 
 
-def fetch_weights(backbone: str) -> None:
-    """Downloads and loads the weights of a network, unless they are there.
+def fetch_weights(backbone: str) -> bool:
+    """Downloads the weights of a network, unless they are there, and loads them.
 
     Args:
         backbone: a file of `configs/backbone`, or `timm:<model>`.
+
+    Returns:
+        Whether the network has a file of weights.
 
     Raises:
         ConfigError: there is no such network.
         UserError: the weights cannot be had.
     """
+    if f"{backbone}:" == TIMM:
+        raise ConfigError([f"--backbone {backbone}: name the network, --backbone {TIMM}<model>"])
     words = ["data=digits", f"backbone={backbone}"]
     if backbone.startswith(TIMM):
         words[1:] = ["backbone=timm", f"backbone.model={backbone.removeprefix(TIMM)}"]
     cfg = compose_config("train", words)
-    Builder(check(cfg)).constructor("backbone")()
+    builder = Builder(check(cfg))
+    builder.constructor("backbone")()
+    return builder.describe_weights() is not None

@@ -20,7 +20,7 @@ from dml.core.names import named_folder
 from dml.core.outputs import check_output
 from dml.core.progress import open_display, show_task
 from dml.core.regular_files import read_regular_text
-from dml.data.image_index import describe_images
+from dml.data.image_index import ImageIndex, describe_images
 from dml.data.protocol import FOLDS, protocol_test
 from dml.retrieval.embeddings import (
     SplitEmbeddings,
@@ -106,6 +106,17 @@ def evaluate(config: EvaluateConfig, typed: Collection[str] = ()) -> dict[str, A
     return result
 
 
+def _read_images(builder: Builder, has_run: bool) -> ImageIndex:
+    """Returns the index of the images, after the weights of a network without a run are there."""
+    title = f"reading {builder.config.data.variant}"
+    with show_task(title):
+        dataset = builder.read_dataset()  # before the weights: a wrong path is reported at once
+    if not has_run:
+        builder.fetch_weights()  # before all images are decoded
+    with show_task(title):
+        return builder.index(dataset)
+
+
 def _score_network(
     config: EvaluateConfig, typed: Collection[str]
 ) -> tuple[dict[str, Any], Path, list[str]]:
@@ -123,8 +134,7 @@ def _score_network(
     data = trained.data.model_copy(update=loading)
     trained = trained.on_device(device.type == "cuda").model_copy(update={"data": data})
     builder = Builder(trained)
-    with show_task(f"reading {trained.data.variant}"):
-        index = builder.index()  # before the weights: a wrong path is reported at once
+    index = _read_images(builder, has_run=config.run is not None)
     for note in describe_images(index):
         print_line(f"note: {note}")
     split = protocol_test(trained.protocol.splits, index)

@@ -20,6 +20,7 @@ import torch
 from PIL import ImageColor
 from torch import Tensor, nn
 
+from dml.config.schema import Config
 from dml.config.stored_network import parse_network
 from dml.core.atomic_io import output_folder
 from dml.core.errors import UserError
@@ -34,6 +35,7 @@ from dml.data.preparation.image_check import count_transparent, find_undecodable
 from dml.data.readers.folder import list_images
 from dml.data.samplers import augmentation_seeds
 from dml.data.transforms import Views
+from dml.models.embedder import Embedder
 from dml.retrieval import embedding_file
 from dml.retrieval.embedding_file import ImageEmbeddings
 from dml.retrieval.file_search import search_file
@@ -161,17 +163,21 @@ def _embed(
         path = Path(output)
         embedding_file.check_format(path)
         images = _read_images(request.images, request.options)
-        if request.skip_corrupt:
-            images = _leave_out_undecodable(images)
         if images.index.features is not None:
             raise UserError(
                 f"images: {request.images} are stored features; give the images themselves"
             )
+        options = _network_options(request, images)
+        network = None
+        if request.skip_corrupt:
+            network = _open_network(request, options)  # before all images are decoded
+            images = _leave_out_undecodable(images)
         origin = _describe_origin(request, images.index)
         ours = partial(_is_of, origin, request.network, _names(images.index))
         check_output(path, "output", (), ours, overwrite)
-        options = _network_options(request, images)
-        model = _open_model(request, options, images.index)
+        if network is None:
+            network = _open_network(request, options)
+        model = _make_model(network, options, images.index)
         for note in describe_images(model.index, scored=False):
             log.warning("note: %s", note)
         made_by = _describe(request, options, model, origin)
@@ -239,12 +245,17 @@ def _network_options(request: _Request, images: _Images) -> list[str]:
     return ["data=folder", *options]
 
 
-def _open_model(request: _Request, options: Sequence[str], index: ImageIndex) -> Model:
-    """Opens a network on its device, for images with the background of its training."""
+def _open_network(request: _Request, options: Sequence[str]) -> tuple[Config, Embedder]:
+    """Returns the network of a request, with its config."""
+    return open_network(request.network, request.repeat, request.fold, options, request.trust)
+
+
+def _make_model(
+    network: tuple[Config, Embedder], options: Sequence[str], index: ImageIndex
+) -> Model:
+    """Returns a network on its device, for images with the background of its training."""
     device = resolve_device("auto")
-    config, embedder = open_network(
-        request.network, request.repeat, request.fold, options, request.trust
-    )
+    config, embedder = network
     config = config.on_device(device.type == "cuda")
     if not any(option.startswith(BACKGROUND) for option in options):
         index = replace(index, background=config.data.background)  # as in training

@@ -71,6 +71,9 @@ def test_a_list_has_everything_that_another_program_needs(name, capsys):
             assert file.name in text
             assert all(f"    {address}\n" in text for address in file.addresses)
             assert file.checksum is None or file.checksum.digits in text
+            (line,) = [line for line in text.splitlines() if line.startswith(f"  {file.name}  ")]
+            size = "size unknown" if file.size is None else f"{file.size:,} bytes"
+            assert f", {size}  from " in line.replace("about ", "")
 
 
 @pytest.fixture

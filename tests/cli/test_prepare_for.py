@@ -8,7 +8,7 @@ from safetensors.torch import save_file
 from dml.core.timm_records import find_record
 from dml.data.preparation.sources import SOURCES
 from dml.models import timm_weights
-from tests.commands import prepare, train
+from tests.commands import evaluate, prepare, train
 from tests.conftest import TINY
 from tests.core.servers import Behavior, serving
 from tests.data.trees import class_folders
@@ -104,6 +104,47 @@ def test_each_weights_of_a_network_are_prepared(tmp_path, use_hub, capsys):
     assert "backbone.weights=b.pth is not a file" in error
 
 
+@pytest.mark.parametrize("mode", [[], ["--check"]])
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"x" * 100, "cannot be read"), ({"a": torch.zeros(2)}, "cannot be made from mine.pth")],
+)
+def test_a_file_of_the_user_is_loaded_into_its_network(
+    mode, content, message, tmp_path, use_hub, capsys
+):
+    use_hub(DEAD)
+    file = tmp_path / "mine.pth"
+    if isinstance(content, bytes):
+        file.write_bytes(content)
+    else:
+        torch.save(content, file)
+    words = ["data=digits", *NETWORK, "backbone.weights=mine.pth"]
+    assert prepare(["for", *words, *mode]) == 1
+    printed, error = capsys.readouterr()
+    assert f"weights of {MODEL}" not in printed
+    assert message in error
+    torch.save(timm.create_model("test_vit").state_dict(), file)
+    assert prepare(["for", *words, *mode]) == 0
+    assert f"weights of {MODEL}: " in capsys.readouterr().out
+
+
+def test_a_network_without_a_file_is_said_to_need_none(use_hub, capsys):
+    use_hub(DEAD)
+    assert prepare(["for", "data=digits", "backbone=small_cnn"]) == 0
+    assert "weights of small_cnn: no file to download\n" in capsys.readouterr().out
+    assert prepare(["weights", "--backbone", "small_cnn"]) == 0
+    assert capsys.readouterr().out == "weights of small_cnn: no file to download\n"
+    assert prepare(["weights", "--backbone", "timm"]) == 2
+    assert "--backbone timm: name the network, --backbone timm:<model>" in capsys.readouterr().err
+
+
+def test_weights_of_a_network_end_with_ready(models, use_hub, capsys):
+    with serving(models, Behavior(hub=True)) as address:
+        use_hub(address)
+        assert prepare(["weights", "--backbone", f"timm:{MODEL}"]) == 0
+    assert capsys.readouterr().out.endswith(f"weights of timm:{MODEL}: ready\n")
+
+
 def test_what_is_not_there_is_listed_and_nothing_is_asked(models, use_hub, capsys):
     behavior = Behavior(hub=True)
     with serving(models, behavior) as address:
@@ -124,7 +165,8 @@ def test_one_thing_that_fails_does_not_stop_the_others(models, use_hub, monkeypa
     assert prepare(["for", "data=cub,cars", *NETWORK]) == 1
     text, error = capsys.readouterr()
     assert "cub: CUB_200_2011.tgz, 1,150,585,339 bytes" in text
-    assert "to download: 1,150,585,339 bytes\nfiles of unknown size: 3" in text
+    assert "cars: cars_annos.mat, 394,471 bytes\ncars: car_ims.tgz, 1,956,628,579 bytes" in text
+    assert "to download: 3,107,608,389 bytes\nfiles of unknown size: 1" in text
     assert made == ["cub", "cars"]
     assert error.splitlines()[-1] == f"error: not ready: weights of {MODEL}"
 
@@ -134,6 +176,16 @@ def test_one_thing_that_fails_does_not_stop_the_others(models, use_hub, monkeypa
     [
         ([], 2, "for: name the runs"),
         (["experiment=mft_tabel1"], 2, "experiment: no 'mft_tabel1'; did you mean 'mft_table1'?"),
+        (
+            ["experiment=mft_table1,mft_table2"],
+            2,
+            "experiment: mft_table1,mft_table2 are several; name one at a time",
+        ),
+        (
+            ["experiment=pfml_figure2"],
+            2,
+            "experiment: pfml_figure2 trains nothing and needs no preparation: run python studies/",
+        ),
         (["data=cup"], 2, "data: 'cup' does not exist; did you mean 'cub'?"),
         (["data=cub", "data=sop"], 2, "data"),
         (["data=cub", "--root", "x"], 2, "--root: prepare for takes data.root=<folder>"),
@@ -177,6 +229,17 @@ def test_weights_fail_before_an_image_is_decoded(tmp_path, use_hub, monkeypatch,
     assert events == []
     assert not (tmp_path / "outputs").exists()
     assert not (tmp_path / "images" / ".cache").exists()
+
+
+def test_an_evaluation_fails_before_an_image_is_decoded(tmp_path, use_hub, monkeypatch, capsys):
+    use_hub(DEAD)
+    class_folders(tmp_path / "images")
+    decoded = []
+    monkeypatch.setattr("dml.runs.build.exclude_undecodable", lambda *more: decoded.append(1))
+    folder = ["data=folder", f"data.root={tmp_path}/images", "device=cpu"]
+    assert evaluate([*folder, *NETWORK]) == 1
+    assert "backbone.weights=imagenet" in capsys.readouterr().err
+    assert decoded == []
 
 
 def test_a_run_has_its_weights_before_it_reads_images(tmp_path, use_hub, models, monkeypatch):

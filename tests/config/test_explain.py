@@ -93,6 +93,17 @@ def test_choices_in_the_users_own_folders(tmp_path, way):
     assert f'"{tmp_path}/loss/broken.yaml", line 1' in found
 
 
+def test_a_model_of_timm_needs_timm():
+    model = "backbone.model=vit_small_patch16_224.dino"
+    (line,) = explain(["experiment=off_the_shelf", "scale=standin", model], "train")
+    assert line == (
+        "backbone.model: is an option of backbone=timm, and the network here is small_cnn; add "
+        "backbone=timm, or leave backbone.model out"
+    )
+    words = ["experiment=off_the_shelf", "scale=standin", "backbone=timm", model]
+    assert explain([*words, "transform.size=32"], "train") == []
+
+
 def test_what_the_grids_of_an_experiment_set_is_not_missing():
     words = ["experiment=off_the_shelf", "typo=1"]
     assert explain(words, "train") == ["typo: no such option"]

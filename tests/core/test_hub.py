@@ -10,7 +10,7 @@ import pytest
 
 from dml.core.download import without_requests
 from dml.core.hub import HubError, find_cached, find_hub_file, measure_hub_file
-from tests.core.servers import Behavior, serving
+from tests.core.servers import Behavior, failures, serving
 
 CONTENT = os.urandom(300_000)
 DIGITS = hashlib.sha256(CONTENT).hexdigest()
@@ -44,6 +44,20 @@ def use_hub(tmp_path, monkeypatch):
         monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", template)
 
     return use
+
+
+@pytest.mark.parametrize(("of_user", "expected"), [(None, "True"), ("0", "False"), ("1", "True")])
+def test_the_hub_is_told_nothing_unless_the_user_says_so(of_user, expected, monkeypatch):
+    """By itself, huggingface_hub asks once more to describe the process."""
+    monkeypatch.delenv("HF_HUB_DISABLE_TELEMETRY", raising=False)
+    if of_user is not None:
+        monkeypatch.setenv("HF_HUB_DISABLE_TELEMETRY", of_user)
+    code = (
+        "import dml.core.hub; from huggingface_hub import constants; "
+        "print(constants.HF_HUB_DISABLE_TELEMETRY)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == expected
 
 
 @pytest.mark.parametrize("model", ["timm/new", "timm/old", "timm/new@v1"])
@@ -105,6 +119,23 @@ def test_a_hub_that_fails_is_left_in_time_with_its_reason(models, use_hub, capfd
     assert "timm/new" in str(caught.value)
     assert "\n" not in str(caught.value)
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("failure", ["broken", "half of it", "a web page"])
+def test_a_command_is_said_to_continue_only_where_something_was_kept(
+    models, use_hub, monkeypatch, failure
+):
+    monkeypatch.setattr("dml.core.download.ATTEMPTS", 1)
+    known = {**failures(CONTENT), "broken": (Behavior(break_after=1000, breaks=9), "broke off")}
+    behavior, reason = known[failure]
+    behavior.hub = True
+    with serving(models, behavior) as address:
+        use_hub(address)
+        with pytest.raises(HubError, match=reason) as caught:
+            find_hub_file("timm/new", NAMES)
+    kept = failure == "broken"
+    assert ("the same command continues" in str(caught.value)) == kept
+    assert ("a browser shows what the address sends" in str(caught.value)) != kept
 
 
 def test_what_the_hub_does_not_have_is_named(models, use_hub):

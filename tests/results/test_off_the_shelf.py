@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import timm
 import torch
 
 from dml.config.check import check
@@ -40,11 +41,11 @@ NETWORKS = {
     "vit_large_patch14_reg4_dinov2.lvd142m": ("57.1", "34.0", "84.0", "87.1", 224),
     "resnet50.tv_in1k": ("51.5", "28.4", "45.5", "24.7", 256),
 }
-# OML pads CLIP's images and scores the projection, which our rows do not: no number is compared.
+# OML pads CLIP's images and scores the projection, which our rows do not: no difference is shown.
 CLIP = {
-    "vit_base_patch32_clip_224.openai": ("61.2", "49.1", "56.0", "69.3", 224),
-    "vit_base_patch16_clip_224.openai": ("64.8", "60.6", "66.5", "76.7", 224),
-    "vit_large_patch14_clip_224.openai": ("67.0", "67.5", "74.5", "84.4", 224),
+    "vit_base_patch32_clip_quickgelu_224.openai": ("61.2", "49.1", "56.0", "69.3", 224),
+    "vit_base_patch16_clip_quickgelu_224.openai": ("64.8", "60.6", "66.5", "76.7", 224),
+    "vit_large_patch14_clip_quickgelu_224.openai": ("67.0", "67.5", "74.5", "84.4", 224),
 }
 DATASETS = ("sop", "inshop_highres", "cub_boxes", "cars_boxes")
 WITHOUT_OURS = {
@@ -155,9 +156,33 @@ def test_a_table_has_a_row_per_network(report):
         table = section_table(section, report)
         columns = {column.title: column.cells for column in table.columns}
         names = [name.partition(" ")[0] for name in columns["network"]]
-        assert sorted(names) == sorted([*NETWORKS, *CLIP, *CLIP, *WITHOUT_OURS])
+        assert sorted(names) == sorted([*NETWORKS, *CLIP, *WITHOUT_OURS])
         assert set(columns["images seen"]) <= {"yes", "no", "unknown"}
         assert section.baselines == []
+
+
+@pytest.mark.parametrize("name", CLIP)
+def test_clip_has_the_activation_that_its_weights_were_trained_with(name):
+    with torch.device("meta"):
+        network = timm.create_model(name.partition(".")[0], depth=1)
+    assert type(network.blocks[0].mlp.act).__name__ == "QuickGELU"
+
+
+@pytest.mark.parametrize("name", CLIP)
+def test_clip_stands_beside_the_number_of_its_projection_without_a_difference(
+    name, cells, tmp_path
+):
+    (cell,) = [c for c in cells if (c.options.backbone.model, c.options.data.name) == (name, "cub")]
+    write_run(tmp_path, cell.options, [[0.5]], metric="recall_at_1", embedding_size=768)
+    report = build_report(load_experiment("off_the_shelf"), cells, tmp_path)
+    assert len(report.missing) == len(cells) - 1
+    section = next(one for one in report.sections if one.title == "cub_boxes, traditional")
+    table = section_table(section, report)
+    (row,) = [row for row in table.rows if row[0].startswith(name)]
+    values = dict(zip([column.title for column in table.columns], row, strict=True))
+    assert values["published"] == CLIP[name][2]
+    assert values["Δ"] == "✕"
+    assert "not compared: the published result has features projected" in values["marks"].hint
 
 
 DINO = "backbone.model=vit_small_patch16_224.dino"

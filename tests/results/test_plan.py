@@ -52,9 +52,39 @@ def test_steps_need_no_size_of_the_dataset(composed):
     assert estimate_training_hours(cfg) == pytest.approx(3 * 20 * 32 / 10000 / 3600)
 
 
-def test_no_training_costs_nothing():
-    (cell,) = list_cells("metrix_figure2", ["data=folder", "data.root=images"])
-    assert estimate_hours(cell) == 0
+def test_without_training_the_evaluated_images_pass_once():
+    words = ["data=cub", "backbone.model=vit_small_patch16_224.dino"]
+    (cell,) = list_cells("off_the_shelf", words)
+    once = 5864 / 3 / 450 / 3600  # exact float32 is half as fast
+    assert estimate_hours(cell) == pytest.approx(once)
+    (cell,) = list_cells("off_the_shelf", [*words, "protocol.repeats=3", "speed=fast"])
+    assert estimate_hours(cell) == pytest.approx(3 * once / 2)
+
+
+@pytest.mark.parametrize(
+    "words", [["data=folder", "data.root=images"], ["data=cub", "backbone.model=resnet10t"]]
+)
+def test_without_training_unknown_images_or_networks_have_unknown_hours(words):
+    cells = list_cells("off_the_shelf", words)
+    assert [estimate_hours(cell) for cell in cells] == [None] * len(cells)
+
+
+@pytest.mark.parametrize(
+    ("model", "time"),
+    [("vit_small_patch16_224.dino", "about 0:00:04"), ("resnet10t", "unknown time")],
+)
+def test_a_plan_of_a_network_without_training_says_what_is_done(model, time, capsys):
+    words = ["data=cub", f"backbone.model={model}", "protocol.epochs=0"]
+    assert plan_command(["off_the_shelf", *words]) == 0
+    line = capsys.readouterr().out.splitlines()[0]
+    assert line.endswith(f"[no training; embedding of the test images alone: {time}]")
+
+
+def test_a_plan_names_the_budget_that_the_user_has_changed(capsys):
+    assert plan_command(["mft_table12", "loss.alpha=40", "protocol.epochs=3"]) == 0
+    assert "[reduced: protocol.epochs=3]" in capsys.readouterr().out
+    assert plan_command(["mft_table12", "loss.alpha=40"]) == 0
+    assert "reduced" not in capsys.readouterr().out
 
 
 def test_a_plan_measures_finished_runs(tmp_path):

@@ -51,6 +51,7 @@ def test_an_experiment_and_all(two_seeds, tmp_path, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "status", "answer"),
     [
+        (["mft_table1,mft_table2"], 2, "experiment: mft_table1,mft_table2 are several; name one"),
         (["mft_tabel12"], 2, "experiment: no 'mft_tabel12'; did you mean 'mft_table12'?"),
         (["single"], 1, "experiment: no 'single'; those with finished runs in "),
         (["single", "--out", __file__], 2, f"--out: {__file__} is not a folder; "),

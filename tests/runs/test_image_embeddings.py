@@ -220,6 +220,17 @@ def test_a_query_is_embedded_without_advice_for_other_commands(net, photos, tmp_
         dml.search(tmp_path / "x.npz", [new], k=1)
 
 
+@pytest.mark.parametrize("network", ["timm:test_resnet", "absent"])
+def test_a_network_that_cannot_be_had_fails_before_images_are_decoded(network, photos, monkeypatch):
+    decoded = []
+    name = "dml.runs.image_embeddings.find_undecodable"
+    monkeypatch.setattr(name, lambda *more: decoded.append(1))
+    options = ["backbone.weights=absent.pth"] if network.startswith("timm:") else []
+    with pytest.raises(UserError, match="absent"):
+        dml.embed(network, photos, skip_corrupt=True, options=options)
+    assert decoded == []
+
+
 def test_damaged_images_are_left_out_and_listed_on_request(net, photos, tmp_path, caplog):
     damaged = [photos / "kind0/01.png", photos / "kind2/08.png"]
     whole = dml.embed(net, photos)

@@ -35,10 +35,7 @@ def describe_files(dataset: DatasetSource) -> list[str]:
     """Returns lines on the files of a dataset: name, size, checksum, and every address."""
     lines = []
     for file in dataset.files:
-        checksum = "no checksum is published"
-        if file.checksum is not None:
-            checksum = file.checksum.describe()
-        lines.append(f"{file.name}  {checksum}  from {file.home}")
+        lines.append(f"{file.describe()}  from {file.home}")
         if file.warning:
             lines.append(f"  {file.warning}")
         lines += [f"  {address}" for address in with_mirror(file.name, file.addresses)]
@@ -264,7 +261,9 @@ def _install_copy(dataset: DatasetSource, root: Path, copies: Sequence[Path]) ->
     try:
         folder = take_copy(dataset, copies, staging)
         fault_point("unpacked")
-        _verify(dataset, staging)
+        source = f"--archive {', '.join(map(str, copies))}"
+        advice = "add what is missing or damaged, or take another copy"
+        _verify(dataset, staging, source, advice)
         os.sync()
         _move_into_place(folder, root / folder.name)
     finally:
@@ -286,7 +285,8 @@ def _unpack_all(dataset: DatasetSource, archives: dict[str, Path], staging: Path
         fault_point("unpacked")
     if dataset.build is not None:
         dataset.build(staging)
-    return _verify(dataset, staging)
+    sources = ", ".join(str(archive) for archive in archives.values())
+    return _verify(dataset, staging, sources, "take the published files, or download them again")
 
 
 def _check_sources(dataset: DatasetSource, root: Path, sources: Sources) -> None:
@@ -360,7 +360,18 @@ def _make_staging(folder: Path) -> None:
     (folder / MARK).touch()
 
 
-def _verify(dataset: DatasetSource, staging: Path) -> ImageIndex:
+def _verify(dataset: DatasetSource, staging: Path, source: str, advice: str) -> ImageIndex:
+    """Returns the index of an unpacked dataset after a check of its counts and images.
+
+    Args:
+        dataset: the dataset.
+        staging: the folder to which it was unpacked or copied.
+        source: what it was unpacked or copied from, for the message.
+        advice: what to do if it is not the published dataset, for the message.
+
+    Raises:
+        UserError: it is incomplete, or an image cannot be decoded.
+    """
     try:
         index = dataset.read(staging)
         if dataset.is_sampled:
@@ -370,9 +381,9 @@ def _verify(dataset: DatasetSource, staging: Path) -> ImageIndex:
             check_images(index)
     except UserError as error:
         reason = str(error).removeprefix("data.root: ").partition("; run:")[0]
-        reason = reason.replace(str(staging), "the archive")
+        reason = reason.replace(f" under {staging}", "").replace(f"{staging}/", "")
         raise UserError(
-            f"this is not the published {dataset.name}: {reason}; download the files again"
+            f"{source}: this is not the published {dataset.name}: {reason}; {advice}"
         ) from error
     return index
 

@@ -31,6 +31,8 @@ class SourceFile:
         into: folder, below the root of datasets, to which the file is unpacked or copied.
         inside: paths of the file below a folder of files, as on the authors' Drive.
         warning: what to know before it is downloaded; empty: nothing.
+        announced: bytes that an address is known to announce, where no size is published; they
+            are shown, and not checked.
     """
 
     name: str
@@ -40,6 +42,26 @@ class SourceFile:
     into: str = "."
     inside: tuple[str, ...] = ()
     warning: str = ""
+    announced: int | None = None
+
+    @property
+    def size(self) -> int | None:
+        """Bytes of the file, published or announced; None: unknown."""
+        if self.checksum is not None and self.checksum.size is not None:
+            return self.checksum.size
+        return self.announced
+
+    def describe(self) -> str:
+        """Returns name, checksum and size: `CUB_200_2011.tgz  md5 97ece…, 1,150,585,339 bytes`."""
+        checksum = "no checksum is published"
+        if self.checksum is not None:
+            checksum = self.checksum.describe()
+            if self.checksum.size is not None:
+                return f"{self.name}  {checksum}"
+        size = "size unknown"
+        if self.announced is not None:
+            size = f"about {self.announced:,} bytes"
+        return f"{self.name}  {checksum}, {size}"
 
 
 @dataclass(frozen=True)
@@ -86,6 +108,7 @@ CARS = (
         checksum=Checksum("md5", "b407c6086d669747186bd1d764ff9dbc"),
         addresses=(f"{COPIES}/cars_annos.mat",),
         into="cars196",
+        announced=394_471,
     ),
     SourceFile(
         "car_ims.tgz",
@@ -93,6 +116,7 @@ CARS = (
         checksum=Checksum("md5", "d5c8f0aa497503f355e17dc7886c3f14"),
         addresses=(f"{COPIES}/car_ims.tgz",),
         into="cars196",
+        announced=1_956_628_579,
     ),
 )
 SOP = SourceFile(
@@ -138,6 +162,7 @@ INAT = (
         addresses=(f"{INATURALIST}/train_val2018.tar.gz",),
         into="inat",
         warning="120 GB to download, and as much again to unpack; for non-commercial research",
+        announced=120_000_000_000,
     ),
 )
 

@@ -217,5 +217,5 @@ LAYOUTS = (
     ),
     Layout("class folders", ("car_data/train", "car_data/test"), _read_nested_splits),
     Layout("class folders", ("train", "test"), _read_class_splits, FOLDERS),
-    Layout("class folders", ("images",), _read_classes, FOLDERS),
+    Layout("class folders", ("images/*",), _read_classes, FOLDERS),
 )

@@ -92,5 +92,5 @@ LAYOUTS = (
         FOLDERS,
         home="CUB_200_2011",
     ),
-    Layout("class folders", ("images",), _read_class_folders, FOLDERS[1:]),
+    Layout("class folders", ("images/*",), _read_class_folders, FOLDERS[1:]),
 )

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 DEPTH = 3  # levels of folders below a root in which layouts are looked for
 LISTED = 2000  # entries of a folder that are looked at: folders with more hold images
 LOOKED_AT = 1000  # folders below a root
+SUBFOLDERS = "/*"  # at the end of a part
 ENTERED = 50  # subfolders: a folder with more holds classes
 
 
@@ -55,7 +56,7 @@ class Layout:
     Attributes:
         title: name in messages: `class folders`.
         parts: paths below the folder of the dataset, all of which must exist; alternatives are
-            separated by `|`.
+            separated by `|`, and `/*` at the end asks for a folder with subfolders.
         read: returns the table of the dataset in a folder.
         folders: names of the folder of the dataset in lower case; empty: it may have any name.
         home: name of this folder where `dml prepare` makes it; empty: a copy has another one.
@@ -74,6 +75,11 @@ class Layout:
             if locate(folder, part) is None:
                 missing.append(part.partition("|")[0])
         return missing
+
+    def holds(self, folder: Path, file: Path) -> bool:
+        """Returns whether a file is in one of the parts that a folder has."""
+        located = [locate(folder, part) for part in self.parts]
+        return any(part is not None and file.is_relative_to(part) for part in located)
 
 
 class LayoutMatch(NamedTuple):
@@ -145,10 +151,13 @@ def locate(folder: Path, part: str) -> Path | None:
 
     Args:
         folder: where to look.
-        part: a path below it, `/` between names; alternatives are separated by `|`.
+        part: a path below it, `/` between names; alternatives are separated by `|`, and `/*` at the
+            end asks for a folder with subfolders.
     """
     for path in part.split("|"):
-        if located := _locate_path(folder, path.split("/")):
+        located = _locate_path(folder, path.removesuffix(SUBFOLDERS).split("/"))
+        is_flat = path.endswith(SUBFOLDERS) and located and not list_folders(located)
+        if located and not is_flat:
             return located
     return None
 

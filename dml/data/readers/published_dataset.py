@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
+from PIL import Image
 
 from dml.core.errors import UserError, first_line
 from dml.core.installation import shell_command
@@ -22,6 +24,9 @@ from dml.data.readers.layouts import ImageTable, Layout, LayoutMatch, find_layou
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+SIZED = 200  # images whose size is compared with their box
+BOX_MARGIN = 2  # pixels by which a published box may leave its image
+BOXES_OUTSIDE = 0.1  # share of boxes that leave their image in tables of another copy
 RENDERED = ("emoji", "shapes")  # from packages, in a clone of the project
 
 
@@ -99,13 +104,13 @@ class PublishedDataset:
         complete = [match for match in matches if not match.missing]
         if not complete:
             self._refuse(layouts, matches)
-        chosen = complete[0]
+        chosen, table = self._read_first(complete)
+        self._check_boxes(table, chosen)
         is_published = chosen.layout is layouts[0]
-        table = chosen.layout.read(self, chosen.folder)
         notes = list(table.notes)
         if not is_published:
             notes.append(f"data: {self.title} is read as {chosen.layout.title} in {chosen.folder}")
-        notes += _describe_others(complete)
+        notes += _describe_others(chosen, complete, table.files)
         if self.crop is not None:
             files, note = self._crop(table, chosen)
             table = table._replace(files=files)
@@ -113,6 +118,43 @@ class PublishedDataset:
         # Relative to this folder, the files have the same names wherever they are.
         root = chosen.folder.parent if is_published else chosen.folder
         return self.build_index(table._replace(notes=tuple(notes)), root)
+
+    def _read_first(self, complete: Sequence[LayoutMatch]) -> tuple[LayoutMatch, ImageTable]:
+        """Returns the first layout that has an image, and its table.
+
+        A table may lie beside the images of another layout; if none has an image, the first counts.
+        """
+        first = None
+        for match in complete:
+            table = match.layout.read(self, match.folder)
+            if any(map(os.path.exists, table.files)):
+                return match, table
+            first = first or (match, table)
+        assert first is not None
+        return first
+
+    def _check_boxes(self, table: ImageTable, chosen: LayoutMatch) -> None:
+        """Checks that boxes are inside their images, of some of them.
+
+        Raises:
+            UserError: many are not, so that tables and images are of different copies.
+        """
+        if table.boxes is None:
+            return
+        step = max(1, len(table.files) // SIZED)
+        outside = looked_at = 0
+        for file, (_, _, right, bottom) in list(zip(table.files, table.boxes, strict=True))[::step]:
+            size = _read_size(file)
+            if size is None or np.isnan(right):
+                continue
+            looked_at += 1
+            outside += right > size[0] + BOX_MARGIN or bottom > size[1] + BOX_MARGIN
+        if outside > BOXES_OUTSIDE * looked_at:
+            raise UserError(
+                f"data.root: {chosen.layout.title} in {chosen.folder}: {outside} of {looked_at} "
+                f"boxes leave their image: the tables are of another copy than the images, and "
+                f"number them differently; take both from the same copy, or {self.advice}"
+            )
 
     def _refuse(self, layouts: Sequence[Layout], matches: Sequence[LayoutMatch]) -> NoReturn:
         """Raises UserError with what the first layout lacks that is there in part."""
@@ -230,17 +272,34 @@ class PublishedDataset:
         return index
 
 
-def _describe_others(complete: Sequence[LayoutMatch]) -> list[str]:
-    """Returns a note on further layouts that are there, if there are any."""
-    chosen = complete[0]
+def _describe_others(
+    chosen: LayoutMatch, complete: Sequence[LayoutMatch], files: Sequence[Path]
+) -> list[str]:
+    """Returns a note on further layouts that are there, if there are any.
+
+    Args:
+        chosen: the layout that is read.
+        complete: the layouts that are there.
+        files: the images that are read; a layout of the first of them is no other copy.
+    """
     others = []
-    for other in complete[1:]:
-        if not _is_same_copy(chosen, other):
+    for other in complete:
+        has_first = any(other.layout.holds(other.folder, file) for file in files[:1])
+        if not has_first and not _is_same_copy(chosen, other):
             others.append(f"{other.layout.title} in {other.folder}")
     if not others:
         return []
     shown = " or ".join(others)
     return [f"data: reads {chosen.layout.title} in {chosen.folder}, and not {shown}"]
+
+
+def _read_size(file: Path) -> tuple[int, int] | None:
+    """Returns width and height of an image from its header; None if it cannot be read."""
+    try:
+        with Image.open(file) as image:
+            return image.size
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
+        return None
 
 
 def _is_same_copy(first: LayoutMatch, other: LayoutMatch) -> bool:

@@ -115,9 +115,26 @@ def test_large_images_are_prepared_for_their_option(copy, dataset, published, tr
 def test_a_damaged_image_of_a_copy_leaves_nothing(copy, dataset, tree, root):
     image = dataset.read(tree).images[5]
     truncate(image)
-    with pytest.raises(UserError, match=f"this is not the published {dataset.name}"):
+    with pytest.raises(UserError, match=f"this is not the published {dataset.name}") as caught:
         prepare(dataset, root, [tree])
     assert visible(root) == []
+    message = str(caught.value)
+    assert message.startswith(f"--archive {tree}: ")
+    assert image.name in message
+    assert ".unpacking" not in message
+    assert "download" not in message
+    assert message.endswith("; add what is missing or damaged, or take another copy")
+
+
+@EACH
+def test_a_missing_image_of_a_copy_is_named_in_the_folder(copy, dataset, tree, root):
+    dataset.read(tree).images[5].unlink()
+    with pytest.raises(UserError, match="is not complete: found 11 of 12 images") as caught:
+        prepare(dataset, root, [tree])
+    message = str(caught.value)
+    assert message.startswith(f"--archive {tree}: this is not the published {dataset.name}: ")
+    assert ".unpacking" not in message
+    assert "download" not in message
 
 
 @pytest.mark.parametrize("copy", ["cub class folders"])

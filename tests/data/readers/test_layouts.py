@@ -16,7 +16,7 @@ from dml.data.readers.cub import read_cub
 from dml.data.readers.inat import read_inat
 from dml.data.readers.inshop import read_inshop
 from dml.data.readers.layouts import find_layouts, match_files
-from tests.data.copies import CARS, COPIES
+from tests.data.copies import CARS, COPIES, cars_zip
 from tests.data.trees import TREES, cars_box, save
 
 SMALL = {"images": 12, "classes": 4}
@@ -80,6 +80,58 @@ def test_an_image_that_is_missing_in_a_copy_is_counted(copy, published, root):
     read(root, **SMALL).images[3].unlink()
     with pytest.raises(UserError, match=r"found 11 of 12 images .* run: dml prepare"):
         read(root, **SMALL)
+
+
+def test_a_flat_folder_of_images_is_no_class_folders(tmp_path):
+    """As in CARS196.zip, also with the name that Dropbox's copy has."""
+    published = read_cars(TREES["cars"](tmp_path / "published"), **SMALL)
+    root = cars_zip(published, tmp_path / "copy")
+    assert read_cars(root, **SMALL).notes == ()
+    (root / "CARS196/cars_annos.mat").unlink()
+    assert find_layouts(root, SOURCES["cars"].layouts) == []
+    with pytest.raises(UserError, match=r"cars_annos\.mat is missing"):
+        read_cars(root, **SMALL)
+
+
+@pytest.mark.parametrize("folder", ["CUB_200_2011", "cub200", "cub"])
+def test_the_images_of_the_published_files_are_no_other_copy(folder, tmp_path):
+    root = TREES["cub"](tmp_path)
+    (root / "CUB_200_2011").rename(root / folder)
+    assert read_cub(root, **SMALL).notes == ()
+
+
+@pytest.mark.parametrize("copy", ["cars split folders"])
+def test_a_table_without_its_images_does_not_hide_another_layout(copy, published, root):
+    """One of Kaggle's copies has the published table beside the folders of classification."""
+    shutil.copy(published.root / "cars196/cars_annos.mat", root / "stanford_cars")
+    index = read_cars(root, **SMALL)
+    assert by_content(index) == by_content(published)
+    assert any("is read as the folders cars_train/ and cars_test/" in note for note in index.notes)
+
+
+def reverse_names(path: Path) -> None:
+    """Rewrites a table of cars so that its rows are of other files."""
+    from scipy.io import loadmat, savemat
+
+    table = loadmat(str(path))["annotations"]
+    name = table.dtype.names[-1] if "fname" in table.dtype.names else "relative_im_path"
+    table[name] = np.flip(table[name])
+    savemat(path, {"annotations": table})
+
+
+@pytest.mark.parametrize("copy", ["cars zip", "cars split folders"])
+def test_tables_of_another_copy_are_refused(copy, published, root):
+    """Their boxes leave the images, which have other sizes."""
+    for row, file in enumerate(published.images):
+        size = cars_box(row)[2:]
+        for copied in root.rglob("*.[jJ][pP][gG]"):
+            if copied.read_bytes() == file.read_bytes():
+                save(copied, seed=row, size=size)
+    read_cars(root, **SMALL)
+    for path in root.rglob("*.mat"):
+        reverse_names(path)
+    with pytest.raises(UserError, match=r"boxes leave their image: the tables are of another copy"):
+        read_cars(root, **SMALL)
 
 
 MISSING = {
