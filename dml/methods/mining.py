@@ -52,7 +52,7 @@ def drop_self_pairs(mined: Any, self_index: Tensor) -> tuple[Tensor, ...]:
             f"(anchors, positives, anchors, negatives); it returned {len(mined)}"
         )
     anchors, positives, *others = mined
-    kept = positives != self_index[anchors]
+    kept = (positives != self_index[anchors]).nonzero().squeeze(1)  # a GPU is waited for once
     if len(mined) == 3:
         return anchors[kept], positives[kept], others[0][kept]
     return anchors[kept], positives[kept], *others
