@@ -112,6 +112,28 @@ def test_mined_pairs_of_batch_and_memory_are_those_of_the_library(loss, miner):
         assert gradients[-1].any()
 
 
+@pytest.mark.parametrize("scale", [0.3, 0.6])
+def test_loss_and_miner_compare_clipped_vectors_as_they_are(scale):
+    """As in the protocols of ccp: lengths below 1 count, in what is mined as well."""
+    torch.manual_seed(0)
+    embedder = TinyEmbedder(scale=scale).double()
+    labels = torch.arange(12) % 3
+    x = embedder(torch.randn(12, 6, dtype=torch.float64)).detach().requires_grad_()
+    assert x.norm(dim=1).max() < 1
+    method = CrossBatchMemory(
+        *(pml.ContrastiveLoss(), miners.PairMarginMiner(0.2, 0.5), 3),
+        memory_batches=1,
+        start_after=0,
+    ).train()
+    distance_BB = torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist")
+    others_BB = ~torch.eye(12, dtype=torch.bool)
+    same_BB = (labels[:, None] == labels) & others_BB
+    pull = distance_BB[same_BB & (distance_BB > 0.2)]
+    push = 1 - distance_BB[~same_BB & others_BB & (distance_BB < 0.5)]
+    expected = 2 * (pull.mean() + push.mean())
+    torch.testing.assert_close(method(lambda v: v, x, labels)[0], expected)
+
+
 class NoReferences(torch.nn.Module):
     """A loss that takes mined pairs, of a batch alone."""
 
