@@ -12,9 +12,14 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from dml.losses.arguments import to_working_precision
-from dml.methods.loss_values import empty_logs, read_loss
+from dml.methods.loss_values import LossValue, empty_logs, read_loss
+from dml.methods.mining import Miner, drop_self_pairs, mine_pairs
 from dml.methods.options import Count
-from dml.methods.reference_losses import compute_reference_loss, prepare_for_references
+from dml.methods.reference_losses import (
+    compute_reference_loss,
+    prepare_for_mined_references,
+    prepare_for_references,
+)
 from dml.models.embedder import Embedder
 from dml.training.interfaces import Method
 
@@ -27,9 +32,14 @@ class CrossBatchMemory(Method):
     receives gradients. The memory is not used in the first `start_after` steps, in which embeddings
     change too fast.
 
+    With a miner, the first loss has the pairs that it finds in the batch, the second those that it
+    finds between the batch and the memory: the latter is `CrossBatchMemory(loss, miner=miner)` of
+    pytorch-metric-learning, where pairs of an embedding and its copy are dropped after mining.
+
     Args:
-        loss: a loss of pairs or triplets that accepts references.
-        miner: must be None.
+        loss: a loss of pairs or triplets that accepts references, and with a miner its tuples.
+        miner: called as `miner(embeddings, labels)` and as `miner(embeddings, labels, ref_emb,
+            ref_labels)`; None: all pairs count.
         embedding_size: D.
         memory_batches: size of the memory in batches, at least 1.
         start_after: number of steps with only the loss of the batch.
@@ -39,13 +49,13 @@ class CrossBatchMemory(Method):
             these pairs, as the code of ccp's authors does.
 
     Raises:
-        UserError: the loss does not accept references.
+        UserError: the loss or the miner does not accept references.
     """
 
     def __init__(
         self,
         loss: nn.Module,
-        miner: Any,
+        miner: Miner | None,
         embedding_size: int,
         memory_batches: Count = 25,
         start_after: Annotated[int, Field(ge=0)] = 1000,
@@ -53,7 +63,11 @@ class CrossBatchMemory(Method):
         exclude_self_pairs: bool = True,
     ) -> None:
         super().__init__()
-        self.loss = prepare_for_references(loss, miner, embedding_size, "xbm")
+        if miner is None:
+            self.loss = prepare_for_references(loss, None, embedding_size, "xbm")
+        else:
+            self.loss = prepare_for_mined_references(loss, miner, embedding_size, "xbm")
+        self.miner = miner
         self.memory_batches = memory_batches
         self.start_after = start_after + (memory_batches if wait_until_full else 0)
         self.exclude_self_pairs = exclude_self_pairs
@@ -69,19 +83,34 @@ class CrossBatchMemory(Method):
         embeddings = embedder(images)
         with torch.autocast(embeddings.device.type, enabled=False):
             embeddings = to_working_precision(embeddings)
-            read = [read_loss(self.loss(embeddings, labels), embeddings, self.loss)]
+            read = [self._batch_loss(embeddings, labels)]
             uses_memory = self._steps >= self.start_after
             self_B = torch.full_like(labels, -1)
             if self.training:
                 stored_B = self._store(embeddings.detach(), labels)
                 self_B = stored_B if self.exclude_self_pairs else self_B
             if uses_memory:
-                returned = compute_reference_loss(
-                    self.loss, embeddings, labels, self.memory(), self_B
-                )
-                read.append(read_loss(returned, embeddings, self.loss))
+                read.append(self._memory_loss(embeddings, labels, self_B))
         loss = read[0].value if len(read) == 1 else read[0].value + read[1].value
         return loss, empty_logs(*read)
+
+    def _batch_loss(self, embeddings: Tensor, labels: Tensor) -> LossValue:
+        if self.miner is None:
+            returned = self.loss(embeddings, labels)
+        else:
+            returned = self.loss(embeddings, labels, mine_pairs(self.miner, embeddings, labels))
+        return read_loss(returned, embeddings, self.loss)
+
+    def _memory_loss(self, embeddings: Tensor, labels: Tensor, self_B: Tensor) -> LossValue:
+        memory = self.memory()
+        if self.miner is None:
+            returned = compute_reference_loss(self.loss, embeddings, labels, memory, self_B)
+        else:
+            mined = mine_pairs(self.miner, embeddings, labels, memory)
+            mined = drop_self_pairs(mined, self_B)
+            ref_emb, ref_labels = memory
+            returned = self.loss(embeddings, labels, mined, ref_emb=ref_emb, ref_labels=ref_labels)
+        return read_loss(returned, embeddings, self.loss)
 
     def memory(self) -> tuple[Tensor, Tensor]:
         """Returns N×D embeddings and N labels of the last steps, in no particular order."""

@@ -45,7 +45,8 @@ def require_form(loss: nn.Module, method: str, proxies: bool | None = None) -> F
             raise ValueError(f"{type(loss).__name__} has {'' if has_proxies else 'no '}proxies")
     except ValueError as error:
         raise UserError(
-            f"loss: method={method} cannot use it: {error}; choose loss={supported}"
+            f"loss: method={method} cannot use it: {error}; choose loss={supported}, or give your "
+            f"loss a form, as in docs/losses_in_your_code.md"
         ) from error
     return form
 

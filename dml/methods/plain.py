@@ -12,6 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from dml.losses.generic import compute_equal_loss, find_equal_form
 from dml.methods.loss_values import LossValue, empty_logs, read_loss
+from dml.methods.mining import mine_pairs
 from dml.models.embedder import Embedder
 from dml.training.interfaces import Method
 
@@ -64,11 +65,7 @@ class Plain(Method):
         """Returns the pairs of the miner; None without a miner, which means all pairs."""
         if self.miner is None:
             return None
-        mined = self.miner(embeddings, labels)
-        found_nothing = mined is None or (isinstance(mined, tuple | list) and not mined)
-        if found_nothing:  # for a loss, None would mean all pairs
-            return (labels.new_empty(0, dtype=torch.long),) * 4
-        return mined
+        return mine_pairs(self.miner, embeddings, labels)
 
     def clean_loss(self, embeddings: Tensor, labels: Tensor, mined: Any) -> LossValue:
         """Returns the loss of embeddings B×D with labels B and the pairs of the miner.

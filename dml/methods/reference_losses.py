@@ -7,7 +7,9 @@ which makes no difference for unit vectors.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +17,13 @@ from torch import Tensor, nn
 from dml.core.errors import UserError
 from dml.losses.all_triplets import AllTripletsLoss
 from dml.losses.metric_loss import PairLoss, pair_masks
+from dml.methods.mining import Miner, drop_self_pairs, mine_pairs
+
+_OF_PAIRS = "use c1, c2, ms, triplet or another loss of pairs"
+_WITH_REFERENCES = (
+    "use a miner that is called as miner(embeddings, labels, ref_emb, ref_labels), "
+    "or loss.miner=null"
+)
 
 
 def prepare_for_references(
@@ -40,6 +49,27 @@ def prepare_for_references(
         disable_normalization(loss)
         loss = _replace_triplet_margin_loss(loss)
     _check_references(loss, embedding_size, method)
+    return loss
+
+
+def prepare_for_mined_references(
+    loss: nn.Module, miner: Miner, embedding_size: int, method: str
+) -> nn.Module:
+    """Returns the loss in a form for mined pairs with references and embeddings of any length.
+
+    Args:
+        loss: a loss of pairs or triplets; normalization in its distance is disabled.
+        miner: called with a batch and references; normalization in its distance is disabled.
+        embedding_size: D.
+        method: name of the method, for messages.
+
+    Raises:
+        UserError: the miner or the loss does not accept references.
+    """
+    for part in (loss, miner):
+        if _is_from_pml(part):
+            disable_normalization(part)
+    _check_mined_references(loss, miner, embedding_size, method)
     return loss
 
 
@@ -75,8 +105,8 @@ def compute_reference_loss(
     return loss(embeddings, labels, **arguments)
 
 
-def _is_from_pml(loss: nn.Module) -> bool:
-    return type(loss).__module__.startswith("pytorch_metric_learning.")
+def _is_from_pml(part: Any) -> TypeGuard[nn.Module]:
+    return type(part).__module__.startswith("pytorch_metric_learning.")
 
 
 def disable_normalization(loss: nn.Module) -> None:
@@ -107,18 +137,47 @@ def _replace_triplet_margin_loss(loss: nn.Module) -> nn.Module:
 
 def _check_references(loss: nn.Module, embedding_size: int, method: str) -> None:
     """Raises UserError, before any training, if the loss does not accept references."""
+    x_BD, labels_B, references = _make_batch(embedding_size)
+    ref_emb, ref_labels = references
+    with _report_refusals(
+        f"loss: method '{method}' compares a batch with references", loss, _OF_PAIRS
+    ):
+        loss(x_BD, labels_B, ref_emb=ref_emb, ref_labels=ref_labels)
+
+
+def _check_mined_references(
+    loss: nn.Module, miner: Miner, embedding_size: int, method: str
+) -> None:
+    """Raises UserError, before any training, if miner or loss does not accept references."""
+    x_BD, labels_B, references = _make_batch(embedding_size)
+    ref_emb, ref_labels = references
+    self_B = torch.arange(len(labels_B))
+    purpose = f"loss.miner: method '{method}' mines pairs of a batch and references"
+    with _report_refusals(purpose, miner, _WITH_REFERENCES):
+        mined = drop_self_pairs(mine_pairs(miner, x_BD, labels_B, references), self_B)
+    purpose = f"loss: method '{method}' with a miner passes mined pairs and references"
+    with _report_refusals(purpose, loss, _OF_PAIRS):
+        loss(x_BD, labels_B, mined, ref_emb=ref_emb, ref_labels=ref_labels)
+
+
+def _make_batch(embedding_size: int) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor]]:
+    """Returns two embeddings, their labels, and references that hold each twice."""
     x_BD = torch.eye(2, embedding_size)
     labels_B = torch.tensor([0, 1])
+    return x_BD, labels_B, (x_BD.repeat(2, 1), labels_B.repeat(2))
+
+
+@contextmanager
+def _report_refusals(purpose: str, part: Any, advice: str) -> Iterator[None]:
+    """Raises UserError in one line for any error inside; the generator of torch is restored."""
     state = torch.get_rng_state()
     try:
         with torch.no_grad():
-            loss(x_BD, labels_B, ref_emb=x_BD.repeat(2, 1), ref_labels=labels_B.repeat(2))
-    except Exception as error:  # losses reject references with different errors
+            yield
+    except Exception as error:  # losses and miners reject references with different errors
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise UserError(
-            f"loss: method '{method}' compares a batch with references, and "
-            f"{type(loss).__name__} cannot ({reason}); "
-            f"use c1, c2, ms, triplet or another loss of pairs"
+            f"{purpose}, and {type(part).__name__} cannot ({reason}); {advice}"
         ) from error
     finally:
         torch.set_rng_state(state)

@@ -106,6 +106,7 @@ def test_a_schedule_made_for_fewer_epochs(composed):
     "words",
     [
         "loss=contrastive method=xbm",
+        "loss=ms_miner method=xbm method.start_after=0",
         "loss=mfcont",
         "loss=proxy_nca optim.weight_decay=0.1",
         "loss=proxy_anchor method=metrix",

@@ -49,9 +49,10 @@ def test_killed_at_a_fault_point_and_continued(prepared, undisturbed, point, wor
         ("method=imix", "loss=contrastive"),
         ("method=proxy_synthesis", "loss=proxy_anchor"),
         ("method=xbm", "loss=contrastive"),
+        ("method=xbm", "loss=ms_miner", "method.start_after=3"),
         ("method=ccp", "loss=c1"),
     ],
-    ids=lambda words: words[0].partition("=")[2],
+    ids=lambda words: "-".join(word.partition("=")[2] for word in words),
 )
 @pytest.mark.promise(
     "guides/resume.md",

@@ -37,6 +37,7 @@ METHODS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "mochi": ("contrastive", "mochi", {}),
     "proxy_synthesis": ("proxy_nca_pp", "proxy_synthesis", {}),
     "xbm": ("c1", "xbm", {"start_after": 1}),
+    "xbm with a miner": ("ms_miner", "xbm", {"start_after": 1}),
 }
 NETWORKS = (
     "frozen",

@@ -227,19 +227,34 @@ def find_generic_form(loss: Any) -> forms.Form:
     Proxies are in the attribute `proxies` of the loss.
 
     Args:
-        loss: a loss with an attribute `form`, such as the losses of `dml.losses.generic`; ProxyNCA
-            or ProxyNCA++ of `dml.losses`; ContrastiveLoss, MultiSimilarityLoss or
-            ProxyAnchorLoss of pytorch-metric-learning.
+        loss: a loss with an attribute `form`, such as the losses of `dml.losses.generic` or one of
+            your own; ProxyNCA or ProxyNCA++ of `dml.losses`; ContrastiveLoss, MultiSimilarityLoss
+            or ProxyAnchorLoss of pytorch-metric-learning.
 
     Raises:
-        ValueError: the loss has no generic form, or an option that the form cannot express.
+        ValueError: the loss has no generic form, one that fails, or an option that the form cannot
+            express.
     """
     form = getattr(loss, "form", None)
     if isinstance(form, forms.Form):
+        _check_form(loss, form)
         return form
+    if isinstance(form, type) and issubclass(form, forms.Form):
+        raise ValueError(f"its form is the class {form.__name__}; it must be an object of it")
     if isinstance(loss, ProxyNCALoss | ProxyNCAPlusPlusLoss):  # the positive is in the denominator
         return forms.ProxyNCA(loss.scale, positives_below=True)
     return _find_form_of_pml(loss)
+
+
+def _check_form(loss: Any, form: forms.Form) -> None:
+    """Raises ValueError if a form outside of this package fails, or lacks its proxies."""
+    if type(form).__module__.startswith("dml."):
+        return
+    forms.check_terms(form)
+    has_proxies = "proxies" in (form.anchors, form.others)
+    if has_proxies and not isinstance(getattr(loss, "proxies", None), Tensor):
+        name = type(loss).__name__
+        raise ValueError(f"its form has proxies, and {name} has no parameter `proxies`")
 
 
 def find_equal_form(loss: Any) -> forms.Form | None:

@@ -21,7 +21,10 @@ from dml.losses.arguments import check_finite, check_one_of, check_positive
 
 @dataclass(frozen=True)
 class Form:
-    """The form of a loss, a row of Table 1 in metrix.
+    """The form of a loss, a row of Table 1 in metrix, or one of your own.
+
+    A subclass implements `terms`. A loss with an attribute `form` can be trained by the methods
+    that mix examples (`method=metrix`, `imix`, `mochi`, `proxy_synthesis`).
 
     Attributes:
         anchors: "samples" or "proxies".
@@ -47,7 +50,14 @@ class Form:
         return pull_A + push_A
 
     def terms(self, s_AU: Tensor, pos_AU: Tensor, neg_AU: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns σ⁺(…) and σ⁻(…) for weights y and 1 − y; 0 for an empty sum (both A)."""
+        """Returns σ⁺(…) and σ⁻(…), the terms of positives and of negatives (both A).
+
+        Args:
+            s_AU: cosine similarities.
+            pos_AU: weights y in [0, 1] of the positives; 0 for what does not count.
+            neg_AU: weights 1 − y of the negatives; 0 for what does not count. The terms of an
+                anchor with weights 0 alone are finite, with finite gradients, 0 for an empty sum.
+        """
         raise NotImplementedError
 
 
@@ -223,6 +233,37 @@ def check_exponents(beta: float, gamma: float, margin: float) -> dict[str, float
         "gamma": check_positive("gamma", gamma),
         "margin": check_finite("margin", margin),
     }
+
+
+def check_terms(form: Form) -> None:
+    """Tries a form on similarities of three anchors, of which the last is compared with nothing.
+
+    Raises:
+        ValueError: its terms fail, are not two tensors with a finite number per anchor, or have
+            gradients that are not finite.
+    """
+    name = f"{type(form).__name__}.terms"
+    s_AU = torch.tensor([[1.0, 0.5, -1.0], [0.2, 0.0, 0.9], [0.1, 0.2, 0.3]], requires_grad=True)
+    pos_AU = torch.tensor([[1.0, 0.3, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]])
+    neg_AU = torch.tensor([[0.0, 0.7, 1.0], [1.0, 1.0, 0.0], [0.0, 0.0, 0.0]])
+    try:
+        with torch.enable_grad():
+            pull_A, push_A = form.terms(s_AU, pos_AU, neg_AU)
+            shapes = [list(pull_A.shape), list(push_A.shape)]
+            (gradient_AU,) = torch.autograd.grad((pull_A + push_A).sum(), s_AU)
+    except Exception as error:  # of any class, by a custom form
+        reason = f"{type(error).__name__}: {error}".splitlines()[0].removesuffix(": ")
+        raise ValueError(f"{name} fails ({reason})") from error
+    if shapes != [[3], [3]]:
+        raise ValueError(
+            f"{name} must return two tensors with a number per anchor; for 3 anchors it returned "
+            f"shapes {shapes[0]} and {shapes[1]}"
+        )
+    for value in (pull_A, push_A, gradient_AU):
+        if not value.isfinite().all():
+            raise ValueError(
+                f"{name} must be finite, with finite gradients, also for an anchor with weights 0"
+            )
 
 
 def distance(s: Tensor) -> Tensor:
