@@ -129,8 +129,8 @@ def _score_network(
         root = config.data.root if "data.root" in typed else None
         trained = load_config(config.run, root, config.trust)
     of_command = {*OF_LOADING, *(name for name in OF_IMAGES if name in typed)}
-    names = {name.removeprefix("data.") for name in of_command}
-    loading = config.data.model_dump(include=names)
+    loaded = {name.removeprefix("data.") for name in of_command}
+    loading = config.data.model_dump(include=loaded)
     data = trained.data.model_copy(update=loading)
     trained = trained.on_device(device.type == "cuda").model_copy(update={"data": data})
     builder = Builder(trained)
@@ -150,7 +150,8 @@ def _score_network(
         if (models := trained.protocol.repeats * FOLDS[trained.protocol.splits]) > 1:
             name += f", the first of {models} models"
     else:
-        network = config.model_dump_json(include={"backbone", "embedder", "transform"})
+        nodes = {"backbone", "embedder", "transform"}
+        network = config.model_dump_json(include=nodes, exclude_defaults=True)  # of added options
         id = hashlib.sha256(network.encode()).hexdigest()[:8]  # other weights: another folder
         target = Path(config.outputs) / EVALUATIONS / f"{config.data.variant}-{backbone}-{id}"
         torch.manual_seed(config.seed)  # of weights that are not pretrained
