@@ -33,6 +33,7 @@ def find_conflicts(config: Config, options: dict[str, Any]) -> Iterator[tuple[st
     yield from _find_selection_conflicts(config, options)
     yield from _find_size_conflicts(config)
     yield from _find_training_conflicts(config)
+    yield from _find_transform_conflicts(config)
     if isinstance(config, EvaluateConfig) and None not in (config.run, config.embeddings):
         yield "embeddings", "cannot be given together with run: the file replaces a network"
 
@@ -133,15 +134,8 @@ def _find_size_conflicts(config: Config) -> Iterator[tuple[str, str]]:
 
 
 def _find_training_conflicts(config: Config) -> Iterator[tuple[str, str]]:
+    """Yields conflicts of the optimizer and of the trained part with the network."""
     optim, part = config.optim, config.backbone.get("train", "all")
-    transform = config.transform
-    if config.backbone["_target_"] == IDENTITY:
-        for option, value in {"then": transform.then, "_target_": transform.target}.items():
-            if value:
-                problem = "changes images, and stored features are none; leave it out"
-                yield f"transform.{option}", problem
-    if transform.args and transform.target is None:
-        yield "transform.args", "are of a class of yours; write transform._target_=<class> too"
     is_count = type(part) is int and part > 0
     if not is_count and part not in ("all", "none"):
         yield "backbone.train", f"{part} must be all, none, or a number of blocks, at least 1"
@@ -153,6 +147,18 @@ def _find_training_conflicts(config: Config) -> Iterator[tuple[str, str]]:
             f"needs a network that timm divides into layers (backbone=timm and others of timm); "
             f"{config.backbone['name']} is none",
         )
+
+
+def _find_transform_conflicts(config: Config) -> Iterator[tuple[str, str]]:
+    """Yields conflicts of augmentations and transforms of the user."""
+    transform = config.transform
+    if config.backbone["_target_"] == IDENTITY:
+        for option, value in {"then": transform.then, "_target_": transform.target}.items():
+            if value:
+                problem = "changes images, and stored features are none; leave it out"
+                yield f"transform.{option}", problem
+    if transform.args and transform.target is None:
+        yield "transform.args", "are of a class of yours; write transform._target_=<class> too"
 
 
 def _find_batch_conflicts(config: Config) -> Iterator[tuple[str, str]]:

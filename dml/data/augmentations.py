@@ -100,23 +100,28 @@ class CustomTransform(nn.Module):
         Raises:
             ConfigError: it fails, or returns another form.
         """
-        of = "train=True" if self.train_images else "train=False"
         base = side or 64
-        for height, width in ((base, 2 * base), (base + 1, base)):
-            image = _random_image(height, width)
-            changed = _try(self.function, image, TARGET)
-            if not _is_image(changed) or (side and changed.shape[1:] != (side, side)):
-                wanted = f"3x{side}x{side}" if side else "3xHxW"
-                raise ConfigError(
-                    [
-                        f"{TARGET}: must return uint8 pixels {wanted}, which are normalized "
-                        f"later; returned {_describe_form(changed)} ({of})"
-                    ]
-                )
+        self._check_form(_random_image(base + 1, base), side)
+        image = _random_image(base, 2 * base)
+        self._check_form(image, side)
         if _differs(self.function, image, TARGET):
             yield describe_difference(TARGET)
         elif not self.train_images and _is_random(self.function, image):
             yield f"{TARGET}: it changes test images at random (train=False), all by equal draws"
+
+    def _check_form(self, image: Tensor, side: int | None) -> None:
+        """Raises ConfigError if what becomes of an image is none of the network's input."""
+        changed = _try(self.function, image, TARGET)
+        any_size = side is None
+        if _is_image(changed) and (any_size or changed.shape[1:] == (side, side)):
+            return
+        wanted = "3xHxW" if any_size else f"3x{side}x{side}"
+        raise ConfigError(
+            [
+                f"{TARGET}: must return uint8 pixels {wanted}, which are normalized later; "
+                f"returned {_describe_form(changed)} (train={self.train_images})"
+            ]
+        )
 
 
 def describe_difference(name: str) -> str:

@@ -78,32 +78,40 @@ def evaluate(config: EvaluateConfig, typed: Collection[str] = ()) -> dict[str, A
         if config.embeddings is None:
             result, path, names = _score_network(config, typed)
         else:
-            source = Path(config.embeddings)
-            folder = source.parent
-            if "outputs" in typed:
-                folder = Path(config.outputs) / EVALUATIONS
-            path = folder / f"{source.stem}.evaluation.json"
-            check_writable(path.parent, "outputs", ELSEWHERE)
-            _check_scores_file(path, source.name, config.overwrite)
-            embeddings = load_embeddings(source, resolve_device(config.device))
-            if seen := describe_seen_embeddings(source):
-                print_line(f"note: {seen}")
-            if embeddings.queries_are_in_gallery:
-                print_line(
-                    "note: every query equals a row of the gallery and finds it; to leave it out, "
-                    "add self_index to the file: the row of each query in the gallery"
-                )
-            scores = _scores(config, embeddings, (1, 2, 4, 8), config)
-            if embeddings.collapsed:
-                print_line(
-                    "note: all embeddings are equal; the scores come from the order of the rows"
-                )
-            result = {"name": source.name, "stand_in": False, "metrics": scores}
+            result, path = _score_file(config, Path(config.embeddings), "outputs" in typed)
             names = [*config.evaluation.metrics]
     write_json(path, result)
     print_scores(result, names)
     print_line(f"scores      {path}")
     return result
+
+
+def _score_file(
+    config: EvaluateConfig, source: Path, is_elsewhere: bool
+) -> tuple[dict[str, Any], Path]:
+    """Returns the scores of stored embeddings and the path of their file.
+
+    Args:
+        config: of the command.
+        source: the file of embeddings.
+        is_elsewhere: whether the scores belong below `outputs`, not beside the file.
+    """
+    folder = Path(config.outputs) / EVALUATIONS if is_elsewhere else source.parent
+    path = folder / f"{source.stem}.evaluation.json"
+    check_writable(path.parent, "outputs", ELSEWHERE)
+    _check_scores_file(path, source.name, config.overwrite)
+    embeddings = load_embeddings(source, resolve_device(config.device))
+    if seen := describe_seen_embeddings(source):
+        print_line(f"note: {seen}")
+    if embeddings.queries_are_in_gallery:
+        print_line(
+            "note: every query equals a row of the gallery and finds it; to leave it out, "
+            "add self_index to the file: the row of each query in the gallery"
+        )
+    scores = _scores(config, embeddings, (1, 2, 4, 8), config)
+    if embeddings.collapsed:
+        print_line("note: all embeddings are equal; the scores come from the order of the rows")
+    return {"name": source.name, "stand_in": False, "metrics": scores}, path
 
 
 def _read_images(builder: Builder, has_run: bool) -> ImageIndex:

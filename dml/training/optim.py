@@ -138,14 +138,8 @@ def build_optimizer(
         ConfigError: `args` or an option of a group are invalid for the optimizer, or the class is
             none.
     """
-    on_gpu = all(p.is_cuda for group in groups for p in group["params"])
-    chosen = args.get("foreach") or args.get("differentiable")
-    if on_gpu and not chosen and optimizer_class in FUSED:
-        args = {"fused": True, **args}
-    if not _has_fused_kernels(optimizer_class):
-        args = {name: value for name, value in args.items() if name != "fused"}
     try:
-        optimizer = optimizer_class(groups, **args)
+        optimizer = optimizer_class(groups, **_choose_kernels(optimizer_class, groups, args))
     except Exception as error:  # of any class, by torch or a custom optimizer
         raise ConfigError([f"optim.args: {first_line(error)}"]) from error
     if not isinstance(optimizer, Optimizer):
@@ -154,6 +148,19 @@ def build_optimizer(
     if problems:
         raise ConfigError(problems)
     return optimizer
+
+
+def _choose_kernels(
+    optimizer_class: Callable[..., Optimizer], groups: list[dict[str, Any]], args: dict[str, Any]
+) -> dict[str, Any]:
+    """Returns the arguments of an optimizer, with or without `fused`; see `build_optimizer`."""
+    on_gpu = all(p.is_cuda for group in groups for p in group["params"])
+    chosen = args.get("foreach") or args.get("differentiable")
+    if on_gpu and not chosen and optimizer_class in FUSED:
+        return {"fused": True, **args}
+    if _has_fused_kernels(optimizer_class):
+        return args
+    return {name: value for name, value in args.items() if name != "fused"}
 
 
 def _has_fused_kernels(optimizer_class: Callable[..., Optimizer]) -> bool:
