@@ -6,6 +6,7 @@ import platform
 import subprocess
 import sys
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -39,6 +40,12 @@ def is_program(path: str) -> bool:
 
 def versions() -> dict[str, str]:
     """Returns the versions of the packages that results depend on."""
+    return dict(_find_versions())
+
+
+@cache
+def _find_versions() -> dict[str, str]:
+    """Returns the versions, which are read once: they are of what this process has imported."""
     from importlib.metadata import PackageNotFoundError, version  # late: --help need not load it
 
     installed = {"python": platform.python_version()}
@@ -48,11 +55,12 @@ def versions() -> dict[str, str]:
     return installed
 
 
+@cache
 def git_revision() -> str | None:
     """Returns the commit of this code, with `+` if it was changed since; None if git fails.
 
-    An installed package has no commit, even if its environment lies in a repository: its version
-    is returned.
+    It is asked for once: this process runs the code that it has imported. An installed package has
+    no commit, even if its environment lies in a repository: its version is returned.
     """
     if CLONE is None:
         from importlib.metadata import version
