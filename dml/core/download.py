@@ -77,12 +77,9 @@ class Checksum:
         with open(path, "rb") as file:
             digits = hashlib.file_digest(file, self.algorithm).hexdigest()[: len(self.digits)]
         if digits != self.digits:
-            advice = "; download it again, from another source if necessary"
-            if source:
-                advice = ""  # it depends on the other addresses
             raise ChecksumError(
                 f"{source or path}: {self.algorithm} is {digits}, published is {self.digits}: the "
-                f"file is damaged or another one{advice}"
+                f"file is damaged or another one"
             )
 
 
