@@ -79,8 +79,7 @@ class Checksum:
         if digits != self.digits:
             raise ChecksumError(
                 f"{source or path}: {self.algorithm} is {digits}, published is {self.digits}: the "
-                f"file is damaged or another one; download it again, from another source if "
-                f"necessary"
+                f"file is damaged or another one"
             )
 
 

@@ -33,7 +33,15 @@ NO_HOST = ("Name or service not known", "name resolution", "nodename nor servnam
 
 
 class HubError(UserError):
-    """The hub does not have a file, or does not answer."""
+    """The hub does not have a file, or does not answer.
+
+    Attributes:
+        reason: the message without what to do.
+    """
+
+    def __init__(self, reason: str, advice: str = "") -> None:
+        super().__init__("; ".join(filter(None, [reason, advice])))
+        self.reason = reason
 
 
 def find_cached(model: str, names: Sequence[str]) -> Path | None:
@@ -162,7 +170,7 @@ def _receive(model: str, name: str, metadata: Any, target: Path) -> None:
         advice = "the same command begins anew, and a browser shows what the address sends"
         if partial_of(target).is_file():
             advice = "the same command continues"
-        raise HubError(f"{error}; {advice}") from error
+        raise HubError(str(error), advice) from error
 
 
 def _address(model: str, name: str) -> str:

@@ -128,12 +128,13 @@ def _take_second(second: str | None, error: HubError) -> Path:
         advice = f"{_advise(name)}; backbone.weights=none starts from random weights"
         raise UserError(f"{reason}; {advice}") from error
     if requests_allowed():
-        _say(f"{error}; trying the second address: {_describe(second)}")
+        _say(f"{error.reason}; trying the second address: {_describe(second)}")
     try:
         return find_weights(second, CHECKSUMS.get(name))
     except UserError as failure:
         raise UserError(
-            f"{reason}; {str(failure).removeprefix('backbone.weights: ')}; {_advise(name)}"
+            f"backbone.weights=imagenet: {error.reason}; "
+            f"{str(failure).removeprefix('backbone.weights: ')}; {_advise(name)}"
         ) from error
 
 

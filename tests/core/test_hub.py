@@ -136,6 +136,7 @@ def test_a_command_is_said_to_continue_only_where_something_was_kept(
     kept = failure == "broken"
     assert ("the same command continues" in str(caught.value)) == kept
     assert ("a browser shows what the address sends" in str(caught.value)) != kept
+    assert "same command" not in caught.value.reason
 
 
 def test_what_the_hub_does_not_have_is_named(models, use_hub):

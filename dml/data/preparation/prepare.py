@@ -312,7 +312,12 @@ def _check_local(dataset: DatasetSource, local: Sources) -> None:
     for file in dataset.files:
         source = local.get(file.name)
         if isinstance(source, Path) and file.checksum is not None:
-            file.checksum.check(source)
+            try:
+                file.checksum.check(source)
+            except ChecksumError as error:
+                raise ChecksumError(
+                    f"--archive: {error}; take the published file from another source"
+                ) from error
 
 
 def _fetch(file: SourceFile, source: Path | list[str], downloads: Path) -> Path:
@@ -325,15 +330,17 @@ def _fetch(file: SourceFile, source: Path | list[str], downloads: Path) -> Path:
     published = file.home
     if file.checksum is not None and len(source) == 1:  # else the list of addresses names it
         published += f"; {file.checksum.describe()}"
+    repeat = "run the same command again"
+    if target.exists():  # placed by hand: if it is another file, it stays
+        repeat = f"remove {target} and {repeat}"
     advice = (
-        f"run the same command again; or download it elsewhere ({published}) and add --archive "
-        f"<file>, or give another address: --url {file.name}=<address>"
+        f"{repeat}; or download it elsewhere ({published}) and add --archive <file>, or give "
+        f"another address: --url {file.name}=<address>"
     )
     try:
         return download(source, target, file.checksum, advice=advice)
     except ChecksumError as error:
-        placed = f"; {target} stays: remove it first" if target.exists() else ""
-        raise ChecksumError(f"{error}; {advice}{placed}") from error
+        raise ChecksumError(f"{error}; {advice}") from error
 
 
 def _move_into_place(folder: Path, target: Path) -> None:

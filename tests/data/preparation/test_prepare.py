@@ -320,6 +320,9 @@ def test_a_file_placed_by_hand_that_differs_is_named_with_what_helps(root, tmp_p
     placed = root / ".downloads" / "CUB_200_2011.tgz"
     placed.parent.mkdir(parents=True)
     placed.write_bytes(b"another file")
-    with pytest.raises(UserError, match=rf"--archive <file>.*{placed} stays: remove it first"):
+    advice = rf"remove {placed} and run the same command again; .*--archive <file>"
+    with pytest.raises(UserError, match=advice) as caught:
         prepare(dataset, root)
+    assert str(caught.value).count("again") == 1
+    assert placed.read_bytes() == b"another file"
     assert "downloading" not in capsys.readouterr().out
