@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import copy
 import gc
 import io
@@ -90,7 +89,6 @@ def _few_objects_to_collect():
     gc.freeze()
     yield
     gc.unfreeze()  # nanobind would report leaks at the end
-    atexit.unregister(gc.freeze)  # by `runs` and `report`
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -13,6 +13,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from types import FrameType
+from typing import NoReturn
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 INTERRUPTED = 130  # as in `dml.core.exit_status`, which takes a while to import
@@ -77,3 +78,27 @@ def main(words: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:  # later ones are reported by the program itself
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
+
+
+def run(words: Sequence[str] | None = None) -> NoReturn:
+    """Runs the command of this process, and ends the process.
+
+    Args:
+        words: see `main`.
+    """
+    statuses: list[int] = []
+    atexit.register(_end_quickly, statuses)  # before libraries are loaded: it is called last
+    statuses.append(main(words))
+    sys.exit(statuses[0])
+
+
+def _end_quickly(statuses: list[int]) -> None:
+    """Ends the process without taking PyTorch apart, which takes seconds and changes nothing."""
+    if not statuses:  # by an exception, which Python reports
+        return
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except (OSError, ValueError):  # Python reports it
+        return
+    os._exit(statuses[0])

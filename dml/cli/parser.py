@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import atexit
 import gc
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -156,10 +155,9 @@ def whole_number(least: int) -> Callable[[str], int]:
 
 
 def rarely_collect_garbage() -> None:
-    """Makes garbage collection rare, and leaves it out at the end of the process.
+    """Makes garbage collection rare.
 
     A table of runs is many objects that live until the end: looking for garbage among them takes a
     fifth of the time.
     """
     gc.set_threshold(200_000)
-    atexit.register(gc.freeze)

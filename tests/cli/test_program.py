@@ -202,3 +202,38 @@ def test_torchrun_trains_in_all_processes(monkeypatch, capsys):
         monkeypatch.setenv(name, value)
     show_help("train")
     assert capsys.readouterr().out
+
+
+ENDING = """
+import atexit, sys
+from dml.cli import entry_point
+
+class Late:
+    def __del__(self):
+        print("taken apart")
+
+def main(words, run=entry_point.main):
+    sys.late = Late()
+    atexit.register(print, "at the end")  # as libraries do
+    return run(words)
+
+entry_point.main = main
+entry_point.run({words!r})
+"""
+
+
+@pytest.mark.parametrize(("words", "status"), [(["--version"], 0), (["nope"], 2)])
+def test_a_process_ends_with_the_status_and_takes_nothing_apart(words, status):
+    """Taking PyTorch apart would take seconds at the end of every command."""
+    call = [sys.executable, "-c", ENDING.format(words=words)]
+    done = subprocess.run(call, capture_output=True, text=True)
+    assert done.returncode == status
+    assert done.stdout.endswith("at the end\n")
+
+
+def test_an_exception_that_nobody_expected_is_reported_by_python():
+    code = "from dml.cli import entry_point\nentry_point.main = lambda words: 1 / 0\n"
+    call = [sys.executable, "-c", f"{code}entry_point.run([])"]
+    done = subprocess.run(call, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "ZeroDivisionError" in done.stderr
