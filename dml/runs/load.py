@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from PIL import Image
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-import torch
 from torch import Tensor, nn
 from torchvision.transforms.functional import to_pil_image
 
