@@ -202,3 +202,11 @@ def test_torchrun_trains_in_all_processes(monkeypatch, capsys):
         monkeypatch.setenv(name, value)
     show_help("train")
     assert capsys.readouterr().out
+
+
+def test_a_wrong_variable_of_a_launcher_is_named_once(monkeypatch, capfd, tmp_path):
+    monkeypatch.setenv("WORLD_SIZE", "x")
+    monkeypatch.setenv("RANK", "0")
+    assert train(["data=digits", "loss=ms", f"outputs={tmp_path}"]) == 1
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("error: WORLD_SIZE=x: not a whole number from 1; for one process unset")
