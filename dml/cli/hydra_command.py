@@ -19,6 +19,7 @@ from dml.config.command_line import (
     drop_replaced_arguments,
     quote_paths,
     refuse_empty,
+    refuse_mixed_ranges,
     refuse_recipes,
     refuse_repeated,
     refuse_wrong_flags,
@@ -115,6 +116,7 @@ def _check_words(
         raise ConfigError(explain(words, config_name))
     refuse_wrong_flags(flags, others)
     refuse_repeated(others)
+    refuse_mixed_ranges(others)
     refuse_recipes(others)
     others = drop_replaced_arguments(others)
     params: str | None = None

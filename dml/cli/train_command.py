@@ -130,7 +130,7 @@ def show_sweep(runs: list[tuple[Path, Path]]) -> None:
     Args:
         runs: `outputs` and folder of each run.
     """
-    if read_launch().rank > 0 or not runs:
+    if not runs or read_launch().rank > 0:
         return
     from dml.core.plain_console import PlainConsole
     from dml.results.run_list import summarize_sweep

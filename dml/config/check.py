@@ -20,8 +20,10 @@ from dml.config.identity import flatten
 from dml.config.options import set_option
 from dml.config.schema import Config
 from dml.core.errors import ConfigError, first_line, nearest
+from dml.core.plain_text import show_line
 
 C = TypeVar("C", bound=Config)
+SURROGATE = re.compile(r"[\ud800-\udfff]")  # bytes of a word that are no text in this locale
 # Parts of a location that pydantic adds for the members of a union.
 UNION_MEMBER = re.compile(r"(constrained-|literal\[|dict\[|list\[|tuple\[|is-instance|function-).*"
                           r"|int|float|bool|str|path|callable")  # fmt: skip
@@ -84,9 +86,15 @@ def _resolve(cfg: DictConfig) -> dict[str, Any]:
         reason = ours.partition(": ")[2] or f"{error.full_key}: {first_line(error)}"
         raise ConfigError([reason]) from error
     problems = []
+    not_utf8: set[str] = set()  # each is named once, by its first option
     for name, value in flatten(plain).items():
-        if "${" in str(value):
+        text = str(value)
+        if "${" in text:
             problems.append(f"{name}: contains ${{, which a stored config cannot")
+        if SURROGATE.search(text) and text not in not_utf8:
+            not_utf8.add(text)
+            shown = show_line(text)
+            problems.append(f"{name}: {shown} is not UTF-8; rename it, or set PYTHONUTF8=1")
     if problems:
         raise ConfigError(problems)
     return plain

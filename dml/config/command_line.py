@@ -23,8 +23,10 @@ FLAGS_WITH_VALUE = ("--cfg", "-c", "--package", "-p", "--config-path", "-cp", "-
                     "-i")  # fmt: skip
 PATHS = ("outputs", "data.root", "data.reader.root", "params", "resume", "run",
          "embeddings")  # fmt: skip
-QUOTED_BY_HYDRA = ("outputs", "data.root", "data.reader.root", "run", "embeddings", "name",
-                   "backbone.weights")  # fmt: skip
+TEXTS = ("name", "note", "data.name", "loss.name", "method.name", "backbone.name", "optim.name",
+         "data.background", "tracking.project", "tracking.entity")  # fmt: skip
+QUOTED_BY_HYDRA = ("outputs", "data.root", "data.reader.root", "run", "embeddings",
+                   "backbone.weights", *TEXTS)  # fmt: skip
 PLAIN = re.compile(r"[\w/.+$%*@:?| \\-]*", re.ASCII)  # what Hydra takes without quotes
 SYNTAX = re.compile(r"""['"\[{].*|.*\$\{.*|.*,.*|\w+\(.*\)""", re.DOTALL)  # quotes, lists, sweeps
 EMPTY = ("", "''", '""')  # as Hydra reads them
@@ -72,7 +74,7 @@ def _quote_path(word: str) -> str:
         return word
     if SYNTAX.fullmatch(value) and not os.path.exists(value):
         return word
-    if value.startswith("~") and name != "name":
+    if value.startswith("~") and name not in TEXTS:
         value = os.path.expanduser(value)
     if name in QUOTED_BY_HYDRA and not PLAIN.fullmatch(value):
         escaped = re.sub(r"(\\*)('|$)", _escape, value)
@@ -182,6 +184,19 @@ def refuse_repeated(words: Sequence[str]) -> None:
             problems.append(f"{group}: chosen twice, by {chosen[group]} and {word}; write one")
     if problems:
         raise ConfigError(problems)
+
+
+def refuse_mixed_ranges(words: Sequence[str]) -> None:
+    """Raises ConfigError for a typed range that also has choices, which would hide the range.
+
+    Choices of one word and a range of another are merged: choices replace the range of a loss.
+    """
+    for word in words:
+        name, _, value = word.lstrip("+").partition("=")
+        keys = set(re.findall(r"[{,]\s*(\w+)\s*:", value))
+        others = sorted(keys & {"low", "high", "log", "int", "step"})
+        if name.startswith("space.") and "choices" in keys and others:
+            raise ConfigError([f"{name}: choices and {others[0]} exclude each other; write one"])
 
 
 def refuse_recipes(words: Sequence[str]) -> None:

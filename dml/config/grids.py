@@ -128,6 +128,11 @@ def _parse_values(words: Sequence[str], loader: ConfigLoader | None) -> dict[str
     """Returns option → values; if an option occurs twice, the later values."""
     options: dict[str, list[str]] = {}
     for override in OverridesParser.create(loader).parse_overrides(list(words)):
+        if override.is_interval_sweep():
+            problem = "an interval has no list of values; write them with commas, or search it by"
+            name = override.get_key_element()
+            example = f"search=bayes '+space.{name}={{low:…,high:…}}'"
+            raise ConfigError([f"{override.input_line}: {problem} {example}"])
         if override.is_sweep_override():
             values = list(override.sweep_string_iterator())
         else:

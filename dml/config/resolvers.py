@@ -77,7 +77,7 @@ def folder_name(root: str) -> str:
     if path.suffix == ".npz":
         path = path.with_suffix("")
     folder = path.parent if os.path.isfile(path) or path.suffix.lower() == ".csv" else path
-    name = folder.resolve().name
+    name = Path(os.path.realpath(folder)).name  # also of a link to itself, which the reader names
     name = unicodedata.normalize("NFC", name)  # macOS stores accents apart
     valid = re.sub(r"[^\w.+=,@-]", "_", name).lstrip(".+=,@-")
     if valid == name and valid.isascii():

@@ -124,18 +124,18 @@ def complete(network: nn.Module, size: int | None = None) -> Backbone:
 
 def _run_on_zeros(network: nn.Module, size: int) -> Tensor:
     name, training = type(network).__name__, network.training
+    advice = (
+        "; another size is set with transform.size, that of timm's networks with "
+        "backbone.input_size"
+    )
     try:
         with torch.no_grad():
             features = network.eval()(torch.zeros(1, 3, size, size))
+        advice = ""  # what is wrong with features does not depend on the size
         _check_features(features, 1)
     except Exception as error:  # of any class: the network may be the user's
-        raise ConfigError(
-            [
-                f"backbone: {name} fails on an image of 3x{size}x{size}: {first_line(error)}; "
-                "another size is set with transform.size, that of timm's networks with "
-                "backbone.input_size"
-            ]
-        ) from error
+        problem = f"fails on an image of 3x{size}x{size}: {first_line(error)}{advice}"
+        raise ConfigError([f"backbone: {name} {problem}"]) from error
     finally:
         network.train(training)
     return features

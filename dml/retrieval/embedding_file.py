@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Collection
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,6 +27,7 @@ from dml.core.secrets import mask_options
 
 PARQUET = ".parquet"
 SMALL = ("paths", "labels", "splits")  # read at once
+SHOWN = 6  # names of arrays in a message
 ROWS = 4096  # written to a Parquet file at once
 
 
@@ -204,11 +206,19 @@ def read_made_by(stored: Any) -> dict[str, Any]:
 def _read_npz(path: Path) -> dict[str, np.ndarray]:
     check_sizes(path, ImageEmbeddings._fields)
     with open_regular(path) as raw, np.lib.npyio.NpzFile(raw, allow_pickle=False) as file:
+        _require_embeddings(file)
         small = {name: _read_small(file, name) for name in SMALL if name in file}
         with suppress(Exception):  # of many classes: a damaged one is as good as none
             small["made_by"] = file["made_by"]
         large = {n: map_array(path, n) for n in ("embeddings", "views") if n in file}
     return small | large
+
+
+def _require_embeddings(names: Collection[str]) -> None:
+    """Raises ValueError unless a file has the array; the message names those that it has."""
+    if "embeddings" not in names:
+        others = ", ".join(sorted(names)[:SHOWN]) or "nothing"
+        raise ValueError(f"it has no array embeddings, but {others}")
 
 
 def _read_small(file: np.lib.npyio.NpzFile, name: str) -> np.ndarray:
@@ -226,6 +236,7 @@ def _read_parquet(path: Path) -> dict[str, np.ndarray]:
 
     with open_regular(path) as file:
         table = parquet.read_table(file)
+    _require_embeddings(table.column_names)
     arrays = {}
     for name in table.column_names:
         column, shape = table[name].combine_chunks(), [len(table)]

@@ -83,7 +83,7 @@ NODES: dict[str, Callable[[Config], dict[str, Any] | None]] = {
     "transform.args": lambda c: (
         {**c.transform.args, "_target_": c.transform.target} if c.transform.target else None
     ),
-    "optim.args": lambda c: {**c.optim.args, "_target_": c.optim.target},
+    "optim.args": lambda c: _optimizer_node(c),
     "optim.schedule": lambda c: named_schedule(
         c.optim.schedule, c.protocol.epochs, c.optim.schedule_args
     ),
@@ -107,6 +107,15 @@ class Transforms(NamedTuple):
     train: nn.Module
     test: nn.Module
     to_input: nn.Module
+
+
+def _optimizer_node(config: Config) -> dict[str, Any]:
+    """Returns class and arguments of the optimizer.
+
+    Without `fused`, which some protocols set and `build_optimizer` leaves out where it is unknown.
+    """
+    arguments = {name: value for name, value in config.optim.args.items() if name != "fused"}
+    return {**arguments, "_target_": config.optim.target}
 
 
 class Builder:

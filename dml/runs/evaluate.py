@@ -15,7 +15,7 @@ from dml.config.identity import method_name
 from dml.config.options import is_below
 from dml.config.schema import Config, EvaluateConfig
 from dml.core.atomic_io import check_writable, write_json
-from dml.core.errors import ConfigError
+from dml.core.errors import ConfigError, UserError
 from dml.core.names import named_folder
 from dml.core.outputs import check_output
 from dml.core.progress import open_display, show_task
@@ -108,7 +108,13 @@ def _score_file(
             "note: every query equals a row of the gallery and finds it; to leave it out, "
             "add self_index to the file: the row of each query in the gallery"
         )
-    scores = _scores(config, embeddings, (1, 2, 4, 8), config)
+    try:
+        scores = _scores(config, embeddings, (1, 2, 4, 8), config)
+    except ConfigError:
+        raise
+    except UserError as error:
+        reason = str(error).removeprefix("evaluation: ")
+        raise UserError(f"embeddings: {source}: {reason}") from error
     if embeddings.collapsed:
         print_line("note: all embeddings are equal; the scores come from the order of the rows")
     return {"name": source.name, "stand_in": False, "metrics": scores}, path

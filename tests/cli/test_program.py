@@ -237,3 +237,11 @@ def test_an_exception_that_nobody_expected_is_reported_by_python():
     done = subprocess.run(call, capture_output=True, text=True)
     assert done.returncode == 1
     assert "ZeroDivisionError" in done.stderr
+
+
+def test_a_wrong_variable_of_a_launcher_is_named_once(monkeypatch, capfd, tmp_path):
+    monkeypatch.setenv("WORLD_SIZE", "x")
+    monkeypatch.setenv("RANK", "0")
+    assert train(["data=digits", "loss=ms", f"outputs={tmp_path}"]) == 1
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("error: WORLD_SIZE=x: not a whole number from 1; for one process unset")

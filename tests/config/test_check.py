@@ -33,6 +33,7 @@ def test_all_problems_at_once(changed):
     ("override", "message"),
     [  # one of each class of error
         ("seed=-1", "seed: -1 must be greater than or equal to 0"),
+        ("note='caf\udce9'", "note: caf\\udce9 is not UTF-8; rename it, or set PYTHONUTF8=1"),
         ("seed=3.0", "seed: 3.0 must be a valid integer"),
         ("seed=${foo}", "seed: Interpolation key 'foo' not found"),
         ("optim.lr=inf", "optim.lr: Infinity must be a finite number"),

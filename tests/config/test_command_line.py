@@ -7,6 +7,7 @@ from dml.config.command_line import (
     list_groups,
     quote_paths,
     refuse_empty,
+    refuse_mixed_ranges,
     refuse_recipes,
     refuse_repeated,
     refuse_wrong_flags,
@@ -46,6 +47,13 @@ def test_a_group_is_chosen_once():
         refuse_repeated(["data=cub", "loss=ms", "data=sop"])
 
 
+@pytest.mark.parametrize("key", ["low:1", "high:2", "log:true", "int: true", "step : 2"])
+def test_a_typed_range_has_no_choices_beside_it(key):
+    refuse_mixed_ranges(["+space.optim.lr={choices:[1,2]}", "+space.loss.x={low:1,high:2}"])
+    with pytest.raises(ConfigError, match=r"space\.optim\.lr: choices and \w+ exclude each other"):
+        refuse_mixed_ranges([f"+space.optim.lr={{choices:[1,2],{key}}}"])
+
+
 @pytest.mark.parametrize("word", ["recipe=mlrc_cub", "+recipe=typo", "~recipe"])
 def test_recipes_are_not_chosen(word):
     refuse_recipes(["data=cub", "note=recipe"])
@@ -64,7 +72,9 @@ def test_paths_are_not_empty(word):
 VALUES = ["größe", "产品", "a=b", "a#b", "it's", "two words", "a{b}", "a\\", "a\\'b", "(a)", "é, ü"]
 
 
-@pytest.mark.parametrize("option", ["data.root", "outputs", "name", "backbone.weights"])
+@pytest.mark.parametrize(
+    "option", ["data.root", "outputs", "name", "note", "loss.name", "backbone.weights"]
+)
 @pytest.mark.parametrize("value", VALUES)
 def test_paths_and_names_are_taken_as_they_are(tmp_path, monkeypatch, option, value):
     monkeypatch.chdir(tmp_path)
@@ -87,6 +97,9 @@ def test_the_home_folder_and_values_that_stay(monkeypatch):
     ]
     assert quote_paths(same) == same
     assert quote_paths(["name=~x"]) == ["name='~x'"]  # no path
+    for word in ("name=null", "note=null", "data.background=black"):
+        assert quote_paths([word]) == [word]
+    assert quote_paths(["data.background=#808080"]) == ["data.background='#808080'"]
 
 
 EXPONENTIAL = "torch.optim.lr_scheduler.ExponentialLR"

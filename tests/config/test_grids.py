@@ -69,6 +69,12 @@ def test_values_of_the_grids_that_no_job_combines():
     assert caught.value.problems == ["method=plain: not combined with loss=ms in this experiment"]
 
 
+def test_an_interval_has_no_values():
+    with pytest.raises(ConfigError, match=r"optim\.lr=interval.*'\+space\.optim\.lr=") as caught:
+        expand_grids({}, (), ["loss=ms", "optim.lr=interval(1e-4,1e-2)"])
+    assert len(caught.value.problems) == 1
+
+
 def test_lists_and_quoted_values_stay_whole():
     (job,) = expand_grids({}, ["types=[a,b] setting='k=1;pairs=x/y'"], ["+more={a: 1}"])
     assert job == ["+more={a:1}", "types=[a,b]", "setting='k=1;pairs=x/y'"]

@@ -69,3 +69,8 @@ def test_names_of_folders_are_ascii_and_stay_different(tmp_path):
     assert made[6].startswith("a_b-")
     apart = unicodedata.normalize("NFD", "größe")  # as macOS stores it
     assert folder_name(str(tmp_path / apart)) == made[2]
+
+
+def test_a_link_to_itself_has_a_name(tmp_path):
+    (tmp_path / "self").symlink_to("self")
+    assert folder_name(str(tmp_path / "self")) == "self"

@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from dml.core.errors import UserError
@@ -52,6 +53,18 @@ def test_one_line(tmp_path, arrays, message):
     with pytest.raises(UserError, match=message) as error:
         stored(tmp_path, **arrays)
     assert len(str(error.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".parquet"])
+def test_a_file_without_embeddings_shows_what_it_has(tmp_path, suffix):
+    path = tmp_path / f"x{suffix}"
+    if suffix == ".npz":
+        np.savez(path, labels=np.arange(3), features=POINTS)
+    else:
+        pytest.importorskip("pyarrow")
+        pd.DataFrame({"labels": range(3), "features": range(3)}).to_parquet(path)
+    with pytest.raises(UserError, match="it has no array embeddings, but features, labels"):
+        open_embeddings(path)
 
 
 @pytest.mark.parametrize(

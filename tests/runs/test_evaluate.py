@@ -1,6 +1,7 @@
 import errno
 import json
 import os
+import re
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -110,6 +111,16 @@ def test_the_command(capfd, tmp_path):
     err = capfd.readouterr().err
     assert "did you mean 'embeddings'?" in err
     assert "did you mean 'float32'?" in err
+
+
+def test_the_row_of_a_missing_number_is_named_with_its_file(evaluated, tmp_path):
+    rows = np.eye(6, 4)
+    rows[2, 1] = np.nan
+    path = tmp_path / "rows.npz"
+    np.savez(path, embeddings=rows, labels=np.arange(6) % 2)
+    expected = f"embeddings: {path}: embeddings: 1 of 24 values are NaN or infinite, first in row 2"
+    with pytest.raises(UserError, match=re.escape(expected)):
+        evaluated(f"embeddings={path}")
 
 
 def test_equal_embeddings_get_a_note(evaluated, tmp_path, capsys):

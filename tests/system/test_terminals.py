@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import re
 import sys
+import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from dml.runs.console import console
@@ -78,6 +80,44 @@ def test_a_training_in_ascii_prints_the_numbers_of_one_in_utf_8(print_in, tmp_pa
     assert "stand-in data" in out
     logs = [next(Path(tmp_path, name).rglob("train.log")) for name in ("first", "second")]
     assert {"—" in log.read_text(encoding="utf-8") for log in logs} == {False}
+
+
+COMMANDS = [
+    ("runs", ["best", "--runs", "{outputs}"]),
+    ("report", ["single", "--runs", "{outputs}", "--no-figures", "--overwrite"]),
+    ("plan", ["mft_table1", "--runs", "{outputs}"]),
+    ("train", [*TINY, "outputs={outputs}"]),
+    ("evaluate", ["backbone=small_cnn", "data=digits", "outputs={outputs}", "overwrite=true"]),
+]
+
+
+@pytest.mark.parametrize(("command", "words"), COMMANDS)
+def test_commands_need_no_home_and_give_no_warnings(
+    command, words, print_in, tmp_path, monkeypatch
+):
+    results = []
+    for name in ("usual", "homeless"):
+        outputs = tmp_path / name
+        write_stored_run(outputs)
+        typed = [word.format(outputs=outputs) for word in words]
+        with warnings.catch_warnings():
+            if name == "homeless":
+                monkeypatch.setenv("HOME", "/nonexistent/home")
+                monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+                warnings.simplefilter("error")  # as python -W error
+            status, out, err = print_in(command, typed, "utf-8")
+        assert "Traceback" not in err
+        results.append((status, numbers(out)))
+    assert results[0] == results[1]
+    assert results[0][0] == 0
+
+
+def test_notes_before_a_run_are_lines_without_a_date(print_in, tmp_path):
+    rows = {"embeddings": np.eye(4), "labels": np.arange(4) % 2, "more": np.zeros(4)}
+    np.savez(tmp_path / "rows.npz", **rows)
+    status, out, _ = print_in("evaluate", [f"embeddings={tmp_path}/rows.npz"], "utf-8")
+    assert status == 0
+    assert f"{tmp_path}/rows.npz: arrays that are not used: more" in out.splitlines()
 
 
 @pytest.mark.parametrize("columns", [10, 20, 40])

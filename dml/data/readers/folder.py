@@ -72,6 +72,8 @@ def read_folder(root: str | Path, split_seed: int | None = None) -> ImageIndex:
             test, or the splits leave nothing to retrieve.
     """
     root = Path(root)
+    if root.is_symlink() and not root.exists():
+        raise UserError(f"data.root: {root} is a link to nothing or to itself; link it again")
     if not root.exists():
         raise UserError(f"data.root: no folder or CSV file {root}; set it with data.root=<path>")
     if root.is_dir():

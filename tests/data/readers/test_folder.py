@@ -225,6 +225,13 @@ def test_images_without_a_class_leave_all_without_labels(tmp_path, caplog, names
     assert caplog.messages == ([] if reason is None else [written])
 
 
+@pytest.mark.parametrize("target", ["self", "absent"])
+def test_a_link_that_leads_nowhere_is_named(tmp_path, target):
+    (tmp_path / "self").symlink_to(target)
+    with pytest.raises(UserError, match=r"^data\.root: .*self is a link to nothing or to itself"):
+        read_folder(tmp_path / "self")
+
+
 @pytest.mark.parametrize("missing", [",,,", "nan,nan,nan,nan", "NA,NA,NA,NA"])
 def test_rows_without_a_box_are_whole_images(tmp_path, missing):
     class_folders(tmp_path, classes=2)
