@@ -110,19 +110,25 @@ def _find_range_problem(entry: Any) -> str:
         if not isinstance(choices, list) or not choices:
             return "choices must be a list"
         return ""
+    return _find_end_problem(entry) or _find_kind_problem(entry)
+
+
+def _find_end_problem(entry: dict[str, Any]) -> str:
+    """Returns the problem of the ends of a range, low and high; empty without one."""
     low: Any = entry.get("low")
     high: Any = entry.get("high")
+    is_log = bool(entry.get("log"))
     if not _is_number(low) or not _is_number(high):
         return "low and high must be numbers"
     if not math.isfinite(low) or not math.isfinite(high):
         return f"low {low} and high {high} must be finite"
     if not low < high:
         return f"low {low} is not below high {high}"
-    if entry.get("log") and low <= 0:
+    if is_log and low <= 0:
         return f"low {low} of a logarithmic range must be above 0; add log: false"
-    if entry.get("log") and entry.get("int") is True and low < 1:
+    if is_log and entry.get("int") is True and low < 1:
         return f"low {low} of a logarithmic range of integers must be at least 1"
-    return _find_kind_problem(entry)
+    return ""
 
 
 def _is_number(value: Any) -> bool:

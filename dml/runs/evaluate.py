@@ -131,6 +131,18 @@ def _read_images(builder: Builder, has_run: bool) -> ImageIndex:
         return builder.index(dataset)
 
 
+def _config_of_network(config: EvaluateConfig, typed: Collection[str]) -> Config:
+    """Returns the config of the network: of its run, or of the command; with its loading."""
+    trained = cast(Config, config)
+    if config.run is not None:
+        root = config.data.root if "data.root" in typed else None
+        trained = load_config(config.run, root, config.trust)
+    of_command = {*OF_LOADING, *(name for name in OF_IMAGES if name in typed)}
+    loaded = {name.removeprefix("data.") for name in of_command}
+    loading = config.data.model_dump(include=loaded)
+    return trained.model_copy(update={"data": trained.data.model_copy(update=loading)})
+
+
 def _score_network(
     config: EvaluateConfig, typed: Collection[str]
 ) -> tuple[dict[str, Any], Path, list[str]]:
@@ -138,15 +150,8 @@ def _score_network(
 
     Writes embeddings beside it.
     """
-    device, trained = resolve_device(config.device), cast(Config, config)
-    if config.run is not None:
-        root = config.data.root if "data.root" in typed else None
-        trained = load_config(config.run, root, config.trust)
-    of_command = {*OF_LOADING, *(name for name in OF_IMAGES if name in typed)}
-    loaded = {name.removeprefix("data.") for name in of_command}
-    loading = config.data.model_dump(include=loaded)
-    data = trained.data.model_copy(update=loading)
-    trained = trained.on_device(device.type == "cuda").model_copy(update={"data": data})
+    device = resolve_device(config.device)
+    trained = _config_of_network(config, typed).on_device(device.type == "cuda")
     builder = Builder(trained)
     index = _read_images(builder, has_run=config.run is not None)
     for note in describe_images(index):

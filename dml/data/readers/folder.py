@@ -187,13 +187,7 @@ def list_images(
 def _list_source(source: Path) -> tuple[list[Path], list[str]]:
     """Returns the images of a folder or a file, and their classes if they are known."""
     if os.path.isdir(source):
-        files, folders, left_out = walk_images(source)
-        if left_out:
-            log.warning("images: %s", describe_left_out(source, left_out))
-        labels = _find_labels(folders)
-        if not labels and (reason := _why_unlabeled(files, folders)):
-            log.warning("images: no labels are written, since %s", reason)
-        return files, labels
+        return _list_folder(source)
     if is_readable(source.name):
         return [source], []
     if source.suffix.lower() == ".csv":
@@ -201,6 +195,22 @@ def _list_source(source: Path) -> tuple[list[Path], list[str]]:
         for note in table.attrs["notes"]:
             log.warning("images: %s", note)
         return table["path"].tolist(), table.get("label", pd.Series()).tolist()
+    return _list_lines(source), []
+
+
+def _list_folder(source: Path) -> tuple[list[Path], list[str]]:
+    """Returns the images of a folder, and their classes if they are known."""
+    files, folders, left_out = walk_images(source)
+    if left_out:
+        log.warning("images: %s", describe_left_out(source, left_out))
+    labels = _find_labels(folders)
+    if not labels and (reason := _why_unlabeled(files, folders)):
+        log.warning("images: no labels are written, since %s", reason)
+    return files, labels
+
+
+def _list_lines(source: Path) -> list[Path]:
+    """Returns the images that a text file, or a pipe of the shell, lists line by line."""
     if not is_shell_pipe(source) and (problem := _find_other_format(source)):
         raise UserError(f"images: {source}: {problem}")
     try:
@@ -209,7 +219,7 @@ def _list_source(source: Path) -> tuple[list[Path], list[str]]:
         raise UserError(f"images: {source} is no folder, image or list of paths") from error
     folder = Path() if is_shell_pipe(source) else source.parent
     lines = [line.strip() for line in text.split("\n")]
-    return [_locate(folder, line) for line in lines if line], []
+    return [_locate(folder, line) for line in lines if line]
 
 
 def _locate(folder: Path, name: str) -> Path:
