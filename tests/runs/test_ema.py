@@ -112,8 +112,9 @@ CUSTOM = (
 
 @pytest.mark.parametrize("point", ["after_step:10", "after_evaluation:3", "before_rename:2"])
 @pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("more", [(), CUSTOM], ids=["", "sampler and augmentation"])
-def test_killed_and_continued(composed, tmp_path, point, workers, more):
+def test_killed_and_continued(composed, tmp_path, point, workers):
+    """With a sampler and an augmentation of users, and once without."""
+    more = () if (point, workers) == ("after_step:10", 0) else CUSTOM
     folders = []
     for name in ("calm", "killed"):
         words = (f"outputs={tmp_path / name}", *DIGITS, *EMA, *more, f"data.workers={workers}")
