@@ -260,11 +260,12 @@ class Builder:
         """
         set_precision(self.config.precision, device)
         embedder = world.run_main_first(self.embedder)
-        check_training_mode(embedder.backbone, self.config.transform.size)
+        part = self.config.backbone.get("train", "all")
+        check_training_mode(embedder.backbone, self.config.transform.size, part != "none")
         if isinstance(embedder.backbone, Identity) and train.index.features is not None:
             plain = train.index.features.plain[train.rows]
             embedder.backbone.fit(torch.from_numpy(plain.astype(np.float32, copy=False)))
-        freeze_backbone(embedder, self.config.backbone.get("train", "all"))
+        freeze_backbone(embedder, part)
         if self.config.backbone.get("checkpointing") and uses_batch_statistics(embedder):
             raise ConfigError(
                 [
