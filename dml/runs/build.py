@@ -364,7 +364,11 @@ class Builder:
                 for part in (loss, miner):
                     if isinstance(part, nn.Module):
                         disable_normalization(part)
-            return build_method(loss=loss, miner=miner, **build_method.select_missing(sizes))
+            supplied = build_method.select_missing({"loss": loss, "miner": miner, **sizes})
+            if miner is not None and "miner" not in supplied:
+                name = build_method.node["_target_"]
+                raise ConfigError([f"loss.miner: {name} takes no argument 'miner'; leave it out"])
+            return build_method(**supplied)
         except UserError as error:
             raise ConfigError(str(error).splitlines()) from error
 
