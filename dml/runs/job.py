@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dml.core.atomic_io import write_json
-from dml.core.errors import RunStopped, translate_custom_errors
+from dml.core.errors import RunStopped
 from dml.core.option_values import selection_section
 from dml.core.progress import format_epoch, show_task
 from dml.core.signals import raise_on_signals
@@ -89,10 +89,7 @@ class JobRun:
             self._begin(trainer, stored)
             status.untrained = trainer.first_metrics.get(status.train.select_metric, 0.0)
             self.world.broadcast_from_main(lambda: history.rewind(self.job.key, trainer.rows))
-            with (
-                translate_custom_errors("the last checkpoint is kept"),
-                show_task(f"{status.position}preparing", status.total) as status.update,
-            ):
+            with show_task(f"{status.position}preparing", status.total) as status.update:
                 trainer.fit()
             if trainer.epoch < self.config.protocol.epochs:
                 status.show_early_stop()

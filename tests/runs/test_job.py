@@ -4,12 +4,14 @@ import math
 from collections import Counter
 from functools import wraps
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from dml.config.check import check
 from dml.core.errors import RunStopped, UserError
+from dml.data.image_index import ImageIndex
 from dml.data.samplers import RandomBatches
 from dml.losses import MeanFieldContrastiveLoss
 from dml.methods.plain import Plain
@@ -288,6 +290,30 @@ def test_a_failure_of_a_custom_network_is_a_line_with_its_place(run_tiny, traini
     words = [f"backbone._target_={__name__}.LateFailure"]
     with pytest.raises(UserError, match=r"your code failed: KeyError: .*\(test_job.py, line \d+\)"):
         run_tiny(*words, f"+backbone.training={training}", "protocol.epochs=1")
+
+
+def read_failing(root):
+    """Images of a user, one of which cannot be had."""
+
+    class Images(list):
+        def __getitem__(self, row):
+            return super().__getitem__(row) if row < 70 else {}["no such image"]
+
+    images = Images(np.zeros((80, 8, 8, 3), np.uint8))
+    labels = np.arange(80) // 10
+    return ImageIndex("failing", images, labels, np.where(labels < 4, "train", "test"))
+
+
+def test_a_failure_of_images_of_a_custom_reader_is_a_line_with_its_place(run_tiny):
+    words = ["data=custom", "backbone=small_cnn", f"data.reader._target_={__name__}.read_failing"]
+    with pytest.raises(UserError, match=r"your code failed: KeyError: .*\(test_job.py, line \d+\)"):
+        run_tiny(
+            *words,
+            "data.batch_size=8",
+            "transform.size=8",
+            "transform.test_resize=8",
+            "protocol.epochs=1",
+        )
 
 
 class Extra(Plain):
