@@ -28,6 +28,9 @@ def import_target(target: Any, option: str) -> Callable[..., Any]:
     Raises:
         ConfigError: it does not exist or cannot be imported.
     """
+    if ":" in str(target):  # `resolve_name` takes it, and Hydra does not
+        dotted = str(target).replace(":", ".")
+        raise ConfigError([f"{option}._target_: {target} must be a dotted path, as in {dotted}"])
     try:
         with refuse_exits():
             value = resolve_name(target)

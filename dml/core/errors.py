@@ -78,6 +78,35 @@ def describe_failure(error: BaseException) -> str:
 
 
 @contextmanager
+def translate_custom_errors(advice: str) -> Iterator[None]:
+    """Makes a UserError of an exception that a user's network, method or loss raises.
+
+    Errors of the system, such as a full disk, and of the memory pass.
+
+    Args:
+        advice: the end of the message.
+
+    Raises:
+        UserError: the exception comes from code of the user, or of a library that it calls.
+    """
+    try:
+        yield
+    except (UserError, OSError):
+        raise
+    except Exception as error:
+        if is_out_of_memory(error) or not _comes_from_user(error):
+            raise
+        raise UserError(f"your code failed: {describe_failure(error)}; {advice}") from error
+
+
+def _comes_from_user(error: Exception) -> bool:
+    """Returns whether the last file of an error, besides those of libraries, is a user's."""
+    files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+    files = [file for file in files if not file.startswith(NOT_THE_USERS[1:])]
+    return bool(files) and not files[-1].startswith(NOT_THE_USERS[0])
+
+
+@contextmanager
 def refuse_exits() -> Iterator[None]:
     """Makes a UserError of a SystemExit, or the like, that a user's loss, network or reader raises.
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from itertools import islice
+from textwrap import shorten
 from typing import Any
 
 import numpy as np
@@ -99,17 +101,17 @@ class CustomBatches:
 
     def _split(self, sampler: Iterable[Any]) -> Iterator[np.ndarray]:
         """Yields the batches of a sampler of rows or of batches."""
-        rows: list[Any] = []
+        rows: list[int] = []
         for item in sampler:
             if np.ndim(item) == 0:
-                rows.append(item)
+                rows.append(_read_row(item))
                 if len(rows) == self.batch_size:
                     yield self._check(rows)
                     rows = []
                 continue
             if rows:  # a batch with fewer rows is no last one
                 self._refuse_size(len(rows))
-            rows = list(item)
+            rows = [_read_row(row) for row in item]
             if len(rows) > self.batch_size:
                 self._refuse_size(len(rows))
             if len(rows) == self.batch_size:
@@ -122,9 +124,9 @@ class CustomBatches:
             f"all batches have one size"
         )
 
-    def _check(self, rows: list[Any]) -> np.ndarray:
-        """Returns the rows of a batch as integers; raises UserError for wrong ones."""
-        array = np.array([int(row) for row in rows])
+    def _check(self, rows: list[int]) -> np.ndarray:
+        """Returns the rows of a batch; raises UserError for those of no image."""
+        array = np.array(rows)
         wrong = array[(array < 0) | (array >= self._images)]
         if len(wrong):
             raise UserError(
@@ -132,3 +134,13 @@ class CustomBatches:
                 f"{self._images - 1}"
             )
         return array
+
+
+def _read_row(row: Any) -> int:
+    """Returns a row as an integer; raises UserError for another object."""
+    try:
+        if np.asarray(row).dtype.kind != "b":
+            return operator.index(row)
+    except (TypeError, ValueError, RuntimeError):  # torch and NumPy differ
+        pass
+    raise UserError(f"{OPTION}: it yields {shorten(repr(row), 80)}, which is no row: an integer")

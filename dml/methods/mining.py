@@ -11,7 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dml.core.errors import ConfigError
+
 Miner = Callable[..., Any]
+FORMS = (
+    "3 tensors of positions (anchors, positives, negatives) or 4 (anchors, positives, anchors, "
+    "negatives), or nothing"
+)
 
 
 def mine_pairs(
@@ -28,12 +34,36 @@ def mine_pairs(
         embeddings: B×D.
         labels: B integers.
         references: R×D embeddings and R labels; empty: the batch itself.
+
+    Raises:
+        ConfigError: it returns something else.
     """
     mined = miner(embeddings, labels, *references)
-    is_empty = mined is None or (isinstance(mined, tuple | list) and not mined)
-    if is_empty:  # for a loss, None would mean all pairs
+    is_tuple = isinstance(mined, tuple | list)
+    if mined is None or (is_tuple and not mined):  # for a loss, None would mean all pairs
         return (labels.new_empty(0, dtype=torch.long),) * 4
+    if not is_tuple:
+        raise _wrong_tuple(f"a {type(mined).__name__}")
+    if len(mined) not in (3, 4):
+        raise _wrong_tuple(f"{len(mined)} objects")
+    for part in mined:
+        _check_positions(part)
+    anchors, positives, *others = map(len, mined)
+    if anchors != positives or len(set(others if len(mined) == 4 else [anchors, *others])) > 1:
+        raise _wrong_tuple(f"tensors of the lengths {', '.join(str(len(part)) for part in mined)}")
     return mined
+
+
+def _check_positions(part: Any) -> None:
+    """Raises ConfigError unless an object is a tensor of integers."""
+    if not isinstance(part, Tensor):
+        raise _wrong_tuple(f"a {type(part).__name__} among them")
+    if part.ndim != 1 or part.is_floating_point() or part.dtype == torch.bool:
+        raise _wrong_tuple(f"a tensor of {part.dtype} and shape {list(part.shape)} among them")
+
+
+def _wrong_tuple(returned: str) -> ConfigError:
+    return ConfigError([f"loss.miner: must return {FORMS}; it returned {returned}"])
 
 
 def drop_self_pairs(mined: Any, self_index: Tensor) -> tuple[Tensor, ...]:

@@ -117,7 +117,7 @@ def complete(network: nn.Module, size: int | None = None) -> Backbone:
         features = _run_on_zeros(network, side)
         backbone.kind = KINDS[features.ndim]
         backbone.channels = features.shape[1 if features.ndim == 4 else -1]
-    elif not isinstance(network, Backbone):
+    elif not isinstance(network, Backbone) or backbone.input.size not in (None, side):
         _run_on_zeros(network, side)
     return backbone
 
@@ -141,7 +141,7 @@ def _run_on_zeros(network: nn.Module, size: int) -> Tensor:
     return features
 
 
-def check_training_mode(network: Backbone, size: int | None = None) -> None:
+def check_training_mode(network: Backbone, size: int | None = None, trained: bool = True) -> None:
     """Runs a copy of a user's network in training mode, in which it may return something else.
 
     A network that cannot be copied is not tried. The state of random numbers stays as it is.
@@ -149,9 +149,11 @@ def check_training_mode(network: Backbone, size: int | None = None) -> None:
     Args:
         network: on the CPU, as `complete` returns it.
         size: side of the training images; None: `network.input.size`.
+        trained: whether its weights are trained, so that its features need gradients.
 
     Raises:
-        ConfigError: the network fails, or returns another form than in evaluation mode.
+        ConfigError: the network fails, returns another form than in evaluation mode, or features
+            without a gradient.
     """
     if isinstance(network, Backbone):
         return
@@ -165,10 +167,16 @@ def check_training_mode(network: Backbone, size: int | None = None) -> None:
         with torch.random.fork_rng(devices=[]):
             with torch.no_grad():
                 evaluated = tried.eval()(images)
-            trained = tried.train()(images)
-        _check_features(trained, 2)
-        if trained.shape != evaluated.shape:
-            raise TypeError(f"it returns {list(trained.shape)}, but {list(evaluated.shape)} else")
+            features = tried.train()(images)
+        _check_features(features, 2)
+        if features.shape != evaluated.shape:
+            raise TypeError(f"it returns {list(features.shape)}, but {list(evaluated.shape)} else")
+        has_weights = any(parameter.requires_grad for parameter in tried.parameters())
+        if trained and has_weights and not features.requires_grad:
+            raise TypeError(
+                "its features have no gradient, so that its weights would not be trained; is there "
+                "a detach() or no_grad()? backbone.train=none trains the head alone"
+            )
     except Exception as error:  # of any class: the network may be the user's
         name = type(network).__name__
         raise ConfigError(
@@ -180,7 +188,7 @@ def _check_features(features: Any, images: int) -> None:
     """Raises TypeError unless a network returned features of its images, in float32."""
     is_tensor = isinstance(features, Tensor)
     if not is_tensor or features.ndim not in KINDS or len(features) != images:
-        shape = list(getattr(features, "shape", ())) or f"a {type(features).__name__}"
+        shape = list(features.shape) if is_tensor else f"a {type(features).__name__}"
         raise TypeError(
             f"it returns {shape}, not {images}xc (vectors), {images}xcxhxw (maps) or "
             f"{images}xtokensxc"

@@ -269,11 +269,12 @@ class Builder:
         """
         set_precision(self.config.precision, device)
         embedder = world.run_main_first(self.embedder)
-        check_training_mode(embedder.backbone, self.config.transform.size)
+        part = self.config.backbone.get("train", "all")
+        check_training_mode(embedder.backbone, self.config.transform.size, part != "none")
         if isinstance(embedder.backbone, Identity) and train.index.features is not None:
             plain = train.index.features.plain[train.rows]
             embedder.backbone.fit(torch.from_numpy(plain.astype(np.float32, copy=False)))
-        freeze_backbone(embedder, self.config.backbone.get("train", "all"))
+        freeze_backbone(embedder, part)
         if self.config.backbone.get("checkpointing") and uses_batch_statistics(embedder):
             raise ConfigError(
                 [
@@ -372,7 +373,11 @@ class Builder:
                 for part in (loss, miner):
                     if isinstance(part, nn.Module):
                         disable_normalization(part)
-            return build_method(loss=loss, miner=miner, **build_method.select_missing(sizes))
+            supplied = build_method.select_missing({"loss": loss, "miner": miner, **sizes})
+            if miner is not None and "miner" not in supplied:
+                name = build_method.node["_target_"]
+                raise ConfigError([f"loss.miner: {name} takes no argument 'miner'; leave it out"])
+            return build_method(**supplied)
         except UserError as error:
             raise ConfigError(str(error).splitlines()) from error
 

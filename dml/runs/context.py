@@ -157,9 +157,9 @@ class JobModel(Model):
         yield from self._augmentations.check(self.pixels or SIDE)
         if isinstance(self.schedule, CustomBatches) and self.schedule.differs():
             yield describe_difference(OPTION)
-        has_gallery = self.job.test.gallery is not None
+        has_gallery, select = self.job.test.gallery is not None, self.config.protocol.select_metric
         for metric in self.metrics:
-            yield from metric.check(self.embedder.embedding_size, has_gallery)
+            yield from metric.check(self.embedder.embedding_size, has_gallery, select)
 
     def restore_random_state(self) -> None:
         """Sets the state of the random generators to that after building the model."""

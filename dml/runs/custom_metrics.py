@@ -75,7 +75,7 @@ class CustomMetric:
         self._noted = True
         return {}
 
-    def check(self, dimensions: int, has_gallery: bool) -> Iterator[str]:
+    def check(self, dimensions: int, has_gallery: bool, select: str = "") -> Iterator[str]:
         """Tries the metric on random embeddings.
 
         A ValueError may be due to these, and is left to the first evaluation.
@@ -83,6 +83,7 @@ class CustomMetric:
         Args:
             dimensions: of an embedding.
             has_gallery: whether the images of the run have a gallery.
+            select: the metric that selects the best epoch.
 
         Yields:
             Notes on numbers that differ between two calls, and on a gallery that it does not get.
@@ -101,6 +102,9 @@ class CustomMetric:
             reason = f"raised {describe_failure(error)}"
             called = "called as metric(embeddings, labels)"
             raise ConfigError([f"{self.option}: it {reason}, {called}"]) from error
+        if select == self.name and select not in first:
+            names = " | ".join(first) or "no numbers at all"
+            raise ConfigError([f"protocol.select_metric: {select} has several columns: {names}"])
         same_names = first.keys() == second.keys()
         if not same_names or not np.allclose(
             list(first.values()), list(second.values()), rtol=1e-6, equal_nan=True
@@ -123,11 +127,12 @@ class CustomMetric:
         return self._function
 
     def _call(self, embeddings: SplitEmbeddings) -> Any:
-        parts = embeddings.to("cpu")
+        # The metric gets copies: what it writes into them would change pictures and other metrics.
+        parts = [None if part is None else part.cpu().clone() for part in embeddings]
         gallery = dict(zip(OF_GALLERY, parts[2:], strict=True))
         accepted = {name: gallery[name] for name in self._gallery_arguments()}
         with seeded(0), torch.no_grad():
-            return self._build()(parts.query, parts.query_labels, **accepted)
+            return self._build()(parts[0], parts[1], **accepted)
 
     def _read(self, result: Any) -> dict[str, float]:
         """Returns the numbers of a result by the names of their columns.

@@ -7,11 +7,11 @@ by zero; two steps on eight dummy images do, in a moment.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
@@ -19,6 +19,7 @@ from dml.config.schema import Config
 from dml.core.errors import ConfigError, UserError, describe_failure, first_line, is_out_of_memory
 from dml.models.embedder import Embedder
 from dml.models.small_cnn import SmallCNN
+from dml.tracking.history import FIRST
 from dml.training.interfaces import Method
 from dml.training.schedules import find_schedule_notes
 
@@ -68,7 +69,7 @@ def dry_run(
     network = Embedder(SmallCNN(width=1), size, normalize=config.embedder["normalize"]).to(device)
     labels = torch.tensor([0, classes - 1], device=device).repeat_interleave(PER_CLASS)
 
-    def pool(per_class: int, number: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    def pool(per_class: int, number: int) -> list[tuple[Tensor, Tensor]]:
         pool_labels = torch.arange(classes, device=device).repeat_interleave(per_class)
         return [(torch.rand(len(pool_labels), 3, SIDE, SIDE, device=device), pool_labels)]
 
@@ -77,8 +78,7 @@ def dry_run(
         method.attach(pool)
         images = torch.rand(len(labels), 3, SIDE, SIDE, device=device)
         for _ in range(2):  # a loss may keep the graph of the first step, and fail in the second
-            loss, _ = method(network, images, labels)
-            _check_value(loss, option, classes)
+            loss = _check_result(method(network, images, labels), option, classes)
             if loss.requires_grad:
                 loss.backward()
     except ConfigError:
@@ -99,9 +99,40 @@ def dry_run(
     return [*find_schedule_notes(schedule, length, has_score, config.optim.schedule_unit)]
 
 
+def _check_result(result: Any, option: str, classes: int) -> Tensor:
+    """Returns the loss in the result of a method.
+
+    Raises:
+        ConfigError: it is not a loss with numbers to log.
+    """
+    if not isinstance(result, tuple | list) or len(result) != 2:
+        got = f"{len(result)} objects" if isinstance(result, tuple) else f"a {_kind(result)}"
+        wanted = "the loss and numbers to log, as in `loss, {}`"
+        raise ConfigError([f"{option}: must return {wanted}; returned {got}"])
+    loss, logs = result
+    _check_value(loss, option, classes)
+    if not isinstance(logs, Mapping):
+        raise ConfigError(
+            [f"{option}: must return numbers to log as a dict of names; returned a {_kind(logs)}"]
+        )
+    for name, value in logs.items():
+        if name in FIRST:
+            raise ConfigError(
+                [f"{option}: logs '{name}', a column that history.csv has; choose another name"]
+            )
+        is_number = isinstance(value, int | float)
+        if not is_number and not (isinstance(value, Tensor) and value.numel() == 1):
+            raise ConfigError([f"{option}: logs '{name}', which must be a number: {value!r}"])
+    return cast(Tensor, loss)
+
+
+def _kind(value: Any) -> str:
+    return type(value).__name__
+
+
 def _check_value(loss: Any, option: str, classes: int) -> None:
-    if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
-        tensor = isinstance(loss, torch.Tensor)
+    if not isinstance(loss, Tensor) or loss.numel() != 1:
+        tensor = isinstance(loss, Tensor)
         got = f"a tensor of shape {list(loss.shape)}" if tensor else repr(loss)
         wanted = f"one number, a 0-d tensor, or logits for the {classes} classes"
         raise ConfigError([f"{option}: must return {wanted}; returned {got}"])

@@ -23,7 +23,7 @@ from dml.config.presets import apply_params, split_params, split_trust
 from dml.config.schema import Config
 from dml.core.atomic_io import write_json
 from dml.core.deadline import end_in_time
-from dml.core.errors import ConfigError, UserError
+from dml.core.errors import ConfigError, UserError, translate_custom_errors
 from dml.core.installation import shell_command
 from dml.core.locks import Busy, HolderWait
 from dml.core.names import named_folder
@@ -165,7 +165,8 @@ def run(
             summary = None if config.overwrite else experiment.read_summary()
             if summary is not None:
                 return experiment.leave_finished(summary)
-            with StopRequest(config.max_minutes) as stop:
+            kept = "what was saved before is intact"
+            with translate_custom_errors(kept), StopRequest(config.max_minutes) as stop:
                 experiment.prepare()
                 return experiment.run(stop)
 

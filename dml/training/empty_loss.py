@@ -6,7 +6,7 @@ only weights on their way have gradients; of other methods, only the parameters 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -17,18 +17,19 @@ from dml.training.interfaces import EMPTY_STEPS
 
 
 def connect_to_parameters(
-    loss: Any, logs: dict[str, Tensor], parameters: Iterable[nn.Parameter]
+    loss: Any, numbers: Mapping[str, Tensor | float], parameters: Iterable[nn.Parameter]
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Returns loss and logs; a 0 without a graph gets gradients of zero, and is counted.
 
     Args:
         loss: a tensor or number.
-        logs: of the step.
+        numbers: to log, of the step.
         parameters: of network and method.
 
     Raises:
         UserError: another number without a graph.
     """
+    logs = {name: torch.as_tensor(number) for name, number in numbers.items()}
     if isinstance(loss, Tensor) and loss.grad_fn is not None:
         return loss, logs
     trained = [parameter for parameter in parameters if parameter.requires_grad]

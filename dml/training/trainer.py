@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from dml.core.errors import RunStopped, UserError
+from dml.core.errors import RunStopped, UserError, describe_failure
 from dml.core.fault_injection import fault_point
 from dml.core.waits import NoAnswerError
 from dml.training.checkpoint_files import Checkpoints
@@ -150,9 +150,11 @@ class Trainer:
                     f"{option}: BatchNorm cannot train on one image at a time (step {self.step}); "
                     f"use 2 or more, or embedder.freeze_batch_norm=true"
                 ) from error
+            is_ours = type(self.state.method).__module__.startswith("dml.")
+            option, failure = "loss" if is_ours else "method", describe_failure(error)
             raise UserError(
-                f"loss: at step {self.step}: {error}; the last checkpoint is kept, where values "
-                f"are not finite try a smaller optim.lr"
+                f"{option}: at step {self.step}: {failure}; the last checkpoint is kept, where "
+                f"values are not finite try a smaller optim.lr"
             ) from error
         except torch.OutOfMemoryError as error:
             raise UserError(
@@ -174,6 +176,8 @@ class Trainer:
         if constant:
             means["loss_without_constant"] = means["loss"] - constant
         extra = state.method.on_evaluation(state.embedder, score)
+        if not isinstance(extra, Mapping) or any(isinstance(x, str) for x in extra.values()):
+            raise UserError(f"method: on_evaluation must return a dict of numbers, not {extra!r}")
         self._log({**means, **state.learning_rates(), **extra, **metrics})
         state.end_evaluation(score)
         if self._epoch_ended:

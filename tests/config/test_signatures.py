@@ -95,3 +95,8 @@ def test_what_an_inner_object_lacks_may_be_passed_by_its_owner():
     inner = {"_target_": "torch.optim.lr_scheduler.StepLR"}
     node = {"_target_": "torch.optim.lr_scheduler.SequentialLR", "schedulers": [inner]}
     assert not [*find_argument_problems(node, "optim.schedule", ["optimizer", "milestones"])]
+
+
+def test_a_path_with_a_colon_is_refused_with_the_dotted_one():
+    with pytest.raises(ConfigError, match=r"loss._target_: a:B must be a dotted path, as in a\.B"):
+        import_target("a:B", "loss")

@@ -122,7 +122,7 @@ def test_the_epoch_is_passed_to_a_sampler_that_asks_for_it():
         ([N] * 6, f"yields row {N}; the training images are rows 0 to {N - 1}"),
         ([-1] * 6, "yields row -1"),
         ([[N] * 6], f"yields row {N}"),
-        (["a"] * 6, "it fails: "),
+        (["a"] * 6, "yields 'a', which is no row: an integer"),
         (5, "it fails: 'int' object is not iterable"),
     ],
 )
@@ -145,3 +145,18 @@ def test_an_error_of_the_sampler_names_its_line():
 def test_draws_that_no_seed_decides_are_seen():
     generator = np.random.default_rng()
     assert batches(lambda seed: generator.integers(N, size=24)).differs()
+
+
+@pytest.mark.parametrize("in_batches", [False, True])
+@pytest.mark.parametrize(
+    "row",
+    [0.5, np.float64(1), torch.tensor(0.0), True, np.bool_(0), torch.tensor(True), "1", None],
+)
+def test_a_row_is_an_integer_and_is_not_made_one(row, in_batches):
+    with pytest.raises(UserError, match=r"data.sampler: it yields .*, which is no row: an integer"):
+        batches(lambda seed: [[0, row] if in_batches else row] * 9, batch_size=2).batch(0)
+
+
+def test_a_generator_of_a_batch_is_named():
+    with pytest.raises(UserError, match=r"yields <generator .*, which is no row: an integer"):
+        batches(lambda seed: [(row for row in range(6))]).batch(0)

@@ -169,6 +169,7 @@ class OwnNetwork(nn.Module):
 CHANGES = {
     "a tuple": lambda x: (x, x),
     "a dict": lambda x: {"features": x},
+    "a ndarray": lambda x: x.detach().numpy(),
     "torch.float16": lambda x: x.half(),
     "torch.complex64": lambda x: torch.complex(x, x),
     "torch.int64": lambda x: x.long(),
@@ -203,3 +204,21 @@ def test_a_check_in_training_mode_changes_nothing():
     assert network.training
     assert torch.equal(torch.get_rng_state(), state)
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+
+
+@pytest.mark.parametrize("change", [torch.Tensor.detach, torch.no_grad()(lambda x: 2 * x)])
+def test_features_without_a_gradient_are_refused_unless_the_head_alone_is_trained(change):
+    network = complete(OwnNetwork(change), 8)
+    with pytest.raises(ConfigError, match="its features have no gradient"):
+        check_training_mode(network, 8)
+    check_training_mode(network, 8, trained=False)
+    check_training_mode(network.requires_grad_(False), 8)
+
+
+def test_a_network_of_timm_is_tried_on_images_of_another_size():
+    convolutions = TimmBackbone("test_resnet", weights="none", input_size=32)
+    assert complete(convolutions, 64) is convolutions
+    options = {"weights": "none", "input_size": 32, "args": {"depth": 1}}
+    transformer = TimmBackbone("vit_tiny_patch16_224", **options)
+    with pytest.raises(ConfigError, match=r"image of 3x64x64: .*backbone.input_size"):
+        complete(transformer, 64)

@@ -285,3 +285,28 @@ def test_the_level_of_recall_that_selects_is_computed(run_tiny):
     summary, folder = run_tiny("protocol.select_metric=recall_at_16")
     assert [0 <= float(row["recall_at_16"]) <= 1 for row in history_of(folder)] == [True] * 3
     assert "recall_at_16" in summary["metrics"]
+
+
+def writing(embeddings, labels):
+    embeddings.zero_()
+    labels.zero_()
+    return 1.0
+
+
+def test_a_metric_that_writes_into_its_arguments_changes_nothing_else():
+    points, labels = POINTS.clone(), LABELS.clone()
+    CustomMetric("mine", {"_target_": f"{__name__}.writing"}).score(SplitEmbeddings(points, labels))
+    assert torch.equal(points, POINTS)
+    assert torch.equal(labels, LABELS)
+
+
+def several(embeddings, labels):
+    return {"a": 1, "b": 2}
+
+
+def test_a_metric_of_several_columns_selects_by_one_of_them(composed, run_tiny):
+    words = chosen("mine", target="several")
+    with pytest.raises(ConfigError, match=r"select_metric: mine has several .*mine_a \| mine_b"):
+        run_tiny(*words, "protocol.select_metric=mine")
+    _, folder = run_tiny(*words, "protocol.select_metric=mine_b", "protocol.epochs=1")
+    assert list(csv.DictReader((folder / "history.csv").open()))[-1]["mine_b"] == "2.0"

@@ -7,10 +7,30 @@ from torch import nn
 
 from dml.config.check import check
 from dml.core.errors import ConfigError, UserError
+from dml.methods.plain import Plain
 from dml.runs.build import Builder
 from dml.runs.dry_run import dry_run
 
 HERE = __name__
+RESULTS = {  # of a method, for its loss
+    "nothing": (lambda loss: None, "method: must return the loss and numbers .* a NoneType"),
+    "loss": (lambda loss: loss, "method: must return the loss and numbers .* a Tensor"),
+    "three": (lambda loss: (loss, {}, {}), "method: must return the loss and numbers .* 3 objects"),
+    "no_dict": (lambda loss: (loss, None), "method: must return numbers .* a NoneType"),
+    "text": (lambda loss: (loss, {"a": "b"}), "method: logs 'a', which must be a number: 'b'"),
+    "vector": (lambda loss: (loss, {"a": torch.ones(2)}), "method: logs 'a', .*tensor"),
+    "column": (lambda loss: (loss, {"epoch": 1}), "method: logs 'epoch', a column"),
+}
+
+
+class Wrong(Plain):
+    def __init__(self, loss, of):
+        super().__init__(loss)
+        self.of = of
+
+    def forward(self, embedder, images, labels):
+        loss, _ = super().forward(embedder, images, labels)
+        return RESULTS[self.of][0](loss)
 
 
 def optimizer_of(builder, steps_per_epoch=1):
@@ -38,6 +58,10 @@ def tried(cfg):
         (
             ["loss=custom", f"loss._target_={HERE}.Detached"],
             "loss: its value has no gradient; is it detached?",
+        ),
+        *(
+            ([f"method._target_={HERE}.Wrong", f"+method.of={name}"], RESULTS[name][1])
+            for name in RESULTS
         ),
         (["loss=ms", f"loss._target_={HERE}.nothing"], "loss._target_: .* not create a loss"),
         ([f"method._target_={HERE}.nothing"], "method._target_: .* not create a method"),
@@ -193,3 +217,11 @@ class Nothing(nn.Module):
 
 def test_a_loss_may_be_empty_in_its_first_batch(composed):
     tried(composed("loss=custom", f"loss._target_={HERE}.Nothing"))
+
+
+def test_a_method_without_a_miner_is_built_unless_one_is_chosen(composed):
+    words = [f"method._target_={HERE}.Wrong", "+method.of=text", "loss=ms"]
+    assert isinstance(Builder(check(composed(*words))).method(2, 8), Wrong)
+    miner = "+loss.miner._target_=pytorch_metric_learning.miners.MultiSimilarityMiner"
+    with pytest.raises(ConfigError, match=r"loss.miner: .*Wrong takes no argument 'miner'"):
+        Builder(check(composed(*words, miner))).method(2, 8)

@@ -4,13 +4,17 @@ import math
 from collections import Counter
 from functools import wraps
 
+import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from dml.config.check import check
 from dml.core.errors import RunStopped, UserError
+from dml.data.image_index import ImageIndex
 from dml.data.samplers import RandomBatches
 from dml.losses import MeanFieldContrastiveLoss
+from dml.methods.plain import Plain
 from dml.models.embedder import NORMALIZERS
 from dml.runs import embeddings
 from dml.runs.context import JobModel, RunContext
@@ -265,3 +269,74 @@ def test_images_that_a_pool_draws_twice_are_augmented_differently(composed, glyp
     batches = pools[0](2 * 6, 0)  # of six images a class
     images = torch.cat([part for part, _ in batches])
     assert len(images.unique(dim=0)) == len(images) == 12 * context.jobs[0].train.num_classes
+
+
+class LateFailure(nn.Module):
+    """A network of a user that fails after it was tried, in training or in evaluation mode."""
+
+    def __init__(self, training, weights, input_size, width):
+        super().__init__()
+        self.layer, self.at, self.calls = nn.Conv2d(3, width, 3), training, 0
+
+    def forward(self, images):
+        self.calls += self.training == self.at
+        if self.calls > 1 and len(images) > 2:
+            raise KeyError("no such image")
+        return self.layer(images).mean((2, 3))
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_failure_of_a_custom_network_is_a_line_with_its_place(run_tiny, training):
+    words = [f"backbone._target_={__name__}.LateFailure"]
+    with pytest.raises(UserError, match=r"your code failed: KeyError: .*\(test_job.py, line \d+\)"):
+        run_tiny(*words, f"+backbone.training={training}", "protocol.epochs=1")
+
+
+def read_failing(root):
+    """Images of a user, one of which cannot be had."""
+
+    class Images(list):
+        def __getitem__(self, row):
+            return super().__getitem__(row) if row < 70 else {}["no such image"]
+
+    images = Images(np.zeros((80, 8, 8, 3), np.uint8))
+    labels = np.arange(80) // 10
+    return ImageIndex("failing", images, labels, np.where(labels < 4, "train", "test"))
+
+
+def test_a_failure_of_images_of_a_custom_reader_is_a_line_with_its_place(run_tiny):
+    words = ["data=custom", "backbone=small_cnn", f"data.reader._target_={__name__}.read_failing"]
+    with pytest.raises(UserError, match=r"your code failed: KeyError: .*\(test_job.py, line \d+\)"):
+        run_tiny(
+            *words,
+            "data.batch_size=8",
+            "transform.size=8",
+            "transform.test_resize=8",
+            "protocol.epochs=1",
+        )
+
+
+class Extra(Plain):
+    """A method of a user that logs a Python number, and something at each evaluation."""
+
+    def __init__(self, loss, extra):
+        super().__init__(loss)
+        self.extra = extra
+
+    def forward(self, embedder, images, labels):
+        loss, _ = super().forward(embedder, images, labels)
+        return loss, {"images": len(images)}
+
+    def on_evaluation(self, embedder, score):
+        return {"none": None, "text": {"a": "b"}, "number": {"a": 2}}[self.extra]
+
+
+def test_numbers_of_a_custom_method_are_logged_and_other_objects_refused(run_tiny):
+    words = ["method=custom", f"method._target_={__name__}.Extra", "protocol.epochs=1"]
+    _, folder = run_tiny(*words, "+method.extra=number")
+    last = list(csv.DictReader((folder / "history.csv").open()))[-1]
+    assert float(last["a"]) == 2
+    assert float(last["images"]) > 1
+    for extra in ("none", "text"):
+        with pytest.raises(UserError, match="method: on_evaluation must return a dict of numbers"):
+            run_tiny(*words, f"+method.extra={extra}")
