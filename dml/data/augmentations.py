@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torchvision.transforms import v2
 
-from dml.core.errors import ConfigError, describe_failure
+from dml.core.errors import ConfigError, UserError, describe_failure
 from dml.data.generators import seeded
 
 ImageFunction = Callable[[Tensor], Tensor]
@@ -44,8 +44,8 @@ class Augmentations(nn.Module):
     def forward(self, image: Tensor) -> Tensor:
         """Returns the augmented image 3×H×W."""
         with seeded(_draw_seed()):
-            for _, step in self.steps:
-                image = step(image)
+            for name, step in self.steps:
+                image = _check_tensor(step(image), name)
         return image
 
     def check(self, side: int) -> Iterator[str]:
@@ -86,7 +86,7 @@ class CustomTransform(nn.Module):
     def forward(self, image: Tensor) -> Tensor:
         """Returns the transformed image 3×h×w."""
         with seeded(_draw_seed() if self.train_images else 0):
-            return self.function(image)
+            return _check_tensor(self.function(image), TARGET)
 
     def check(self, side: int | None) -> Iterator[str]:
         """Tries the transform on images of two sizes.
@@ -130,6 +130,13 @@ def describe_difference(name: str) -> str:
         f"{name}: two passes with equal seeds differ, so that a repeated or continued run differs "
         f"too; draw from torch, numpy or random"
     )
+
+
+def _check_tensor(changed: Any, name: str) -> Tensor:
+    """Returns the result for an image; raises UserError if it is no tensor, as for the first."""
+    if isinstance(changed, Tensor):
+        return changed
+    raise UserError(f"{name}: returned {_describe_form(changed)} for an image; return a tensor")
 
 
 def _draw_seed() -> int:

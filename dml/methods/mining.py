@@ -48,9 +48,10 @@ def mine_pairs(
         raise _wrong_tuple(f"{len(mined)} objects")
     for part in mined:
         _check_positions(part)
-    anchors, positives, *others = map(len, mined)
-    if anchors != positives or len(set(others if len(mined) == 4 else [anchors, *others])) > 1:
-        raise _wrong_tuple(f"tensors of the lengths {', '.join(str(len(part)) for part in mined)}")
+    lengths = [len(part) for part in mined]
+    pairs = [lengths] if len(mined) == 3 else [lengths[:2], lengths[2:]]
+    if any(len(set(equal)) > 1 for equal in pairs):
+        raise _wrong_tuple(f"tensors of the lengths {', '.join(map(str, lengths))}")
     return mined
 
 

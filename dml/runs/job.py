@@ -220,6 +220,12 @@ class JobRun:
             "seconds": trainer.seconds,
             "images_per_second": images / max(trainer.seconds, 1e-9),
         }
+        select = self.config.protocol.select_metric
+        if metrics and select not in metrics:
+            print_line(
+                f"note: {self.job.name}: {select} has no value in any evaluation; the first epoch "
+                f"is reported"
+            )
         if COLLAPSED in metrics:
             result[COLLAPSED] = True
             print_line(

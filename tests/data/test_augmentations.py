@@ -11,7 +11,7 @@ from torchvision.transforms import v2
 
 import dml
 from dml.config.check import check
-from dml.core.errors import ConfigError
+from dml.core.errors import ConfigError, UserError
 from dml.core.option_values import MoreAugmentation
 from dml.data.augmentations import NAMED, Augmentations, CustomTransform
 from dml.runs.build import Builder
@@ -139,6 +139,16 @@ def roll(image):
 
 def resize(side):
     return lambda image: v2.functional.resize(image, [side, side])
+
+
+@pytest.mark.parametrize("returned", [None, 3, np.zeros((3, 4, 4))])
+def test_an_image_without_a_result_is_one_line(returned):
+    for transform in (
+        Augmentations([("mine", lambda image: returned)]),
+        CustomTransform(lambda image: returned, train=True),
+    ):
+        with pytest.raises(UserError, match=r"returned .* for an image; return a tensor"):
+            transform(IMAGE)
 
 
 def test_draws_that_no_seed_decides_are_noted():

@@ -150,6 +150,13 @@ def test_numbers_that_are_not_finite_are_left_out(run_tiny, capsys, value):
     assert "it returned a number that is not finite" in capsys.readouterr().out
 
 
+def test_a_selecting_metric_without_any_value_is_said(run_tiny, capsys):
+    words = chosen("mine", target="constant", value="'nan'")
+    summary, _ = run_tiny(*words, "protocol.select_metric=mine")
+    assert summary["best_epoch"] == [1.0]
+    assert "mine has no value in any evaluation; the first epoch" in capsys.readouterr().out
+
+
 def constant(embeddings, labels, value="1"):
     return float(value)
 
