@@ -5,7 +5,7 @@ Shapes: B images in a batch, D embedding dimensions, R references.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -44,6 +44,12 @@ def mine_pairs(
         return (labels.new_empty(0, dtype=torch.long),) * 4
     if not is_tuple:
         raise _wrong_tuple(f"a {type(mined).__name__}")
+    _check_tuple(mined)
+    return mined
+
+
+def _check_tuple(mined: Sequence[Any]) -> None:
+    """Raises ConfigError unless a tuple holds pairs or triplets."""
     if len(mined) not in (3, 4):
         raise _wrong_tuple(f"{len(mined)} objects")
     for part in mined:
@@ -52,7 +58,6 @@ def mine_pairs(
     pairs = [lengths] if len(mined) == 3 else [lengths[:2], lengths[2:]]
     if any(len(set(equal)) > 1 for equal in pairs):
         raise _wrong_tuple(f"tensors of the lengths {', '.join(map(str, lengths))}")
-    return mined
 
 
 def _check_positions(part: Any) -> None:

@@ -171,17 +171,23 @@ def check_training_mode(network: Backbone, size: int | None = None, trained: boo
         _check_features(features, 2)
         if features.shape != evaluated.shape:
             raise TypeError(f"it returns {list(features.shape)}, but {list(evaluated.shape)} else")
-        has_weights = any(parameter.requires_grad for parameter in tried.parameters())
-        if trained and has_weights and not features.requires_grad:
-            raise TypeError(
-                "its features have no gradient, so that its weights would not be trained; is there "
-                "a detach() or no_grad()? backbone.train=none trains the head alone"
-            )
+        if trained:
+            _check_gradient(features, tried)
     except Exception as error:  # of any class: the network may be the user's
         name = type(network).__name__
         raise ConfigError(
             [f"backbone: {name} fails on 2 images in training mode: {first_line(error)}"]
         ) from error
+
+
+def _check_gradient(features: Tensor, network: nn.Module) -> None:
+    """Raises TypeError if the features of a network with weights have no gradient."""
+    has_weights = any(parameter.requires_grad for parameter in network.parameters())
+    if has_weights and not features.requires_grad:
+        raise TypeError(
+            "its features have no gradient, so that its weights would not be trained; is there "
+            "a detach() or no_grad()? backbone.train=none trains the head alone"
+        )
 
 
 def _check_features(features: Any, images: int) -> None:

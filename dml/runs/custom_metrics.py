@@ -102,19 +102,21 @@ class CustomMetric:
             reason = f"raised {describe_failure(error)}"
             called = "called as metric(embeddings, labels)"
             raise ConfigError([f"{self.option}: it {reason}, {called}"]) from error
-        if select == self.name and select not in first:
-            names = " | ".join(first) or "no numbers at all"
-            raise ConfigError([f"protocol.select_metric: {select} has several columns: {names}"])
-        same_names = first.keys() == second.keys()
-        if not same_names or not np.allclose(
-            list(first.values()), list(second.values()), rtol=1e-6, equal_nan=True
-        ):
+        if select == self.name:
+            self._check_selection(first)
+        if not _are_equal(first, second):
             yield describe_difference(self.option)
         if has_gallery and not self._gallery_arguments():
             yield (
                 f"{self.option}: it gets the queries alone; the gallery is passed to arguments "
                 f"named gallery_embeddings, gallery_labels and self_index"
             )
+
+    def _check_selection(self, numbers: Mapping[str, float]) -> None:
+        """Raises ConfigError if a metric that selects the best epoch has other columns."""
+        if self.name not in numbers:
+            names = " | ".join(numbers) or "no numbers at all"
+            raise ConfigError([f"protocol.select_metric: {self.name} has several columns: {names}"])
 
     def _gallery_arguments(self) -> list[str]:
         """Returns which of `OF_GALLERY` the metric accepts."""
@@ -162,6 +164,13 @@ def score_all(
         if is_final or not metric.best_only:
             numbers |= metric.score(embeddings)
     return numbers
+
+
+def _are_equal(first: Mapping[str, float], second: Mapping[str, float]) -> bool:
+    """Returns whether two calls gave the same numbers, up to rounding."""
+    if first.keys() != second.keys():
+        return False
+    return np.allclose([*first.values()], [*second.values()], rtol=1e-6, equal_nan=True)
 
 
 def _random_embeddings(dimensions: int, has_gallery: bool) -> SplitEmbeddings:

@@ -175,9 +175,7 @@ class Trainer:
         constant = state.method.loss_constant
         if constant:
             means["loss_without_constant"] = means["loss"] - constant
-        extra = state.method.on_evaluation(state.embedder, score)
-        if not isinstance(extra, Mapping) or any(isinstance(x, str) for x in extra.values()):
-            raise UserError(f"method: on_evaluation must return a dict of numbers, not {extra!r}")
+        extra = _check_numbers(state.method.on_evaluation(state.embedder, score))
         self._log({**means, **state.learning_rates(), **extra, **metrics})
         state.end_evaluation(score)
         if self._epoch_ended:
@@ -312,3 +310,10 @@ class RunningMeans:
         """Restores the result of `state_dict`."""
         self._sums = {name: value.to(device) for name, value in state["sums"].items()}
         self._steps = state["since"]
+
+
+def _check_numbers(extra: Any) -> Metrics:
+    """Returns what `on_evaluation` of a method returned; raises UserError for no numbers."""
+    if not isinstance(extra, Mapping) or any(isinstance(x, str) for x in extra.values()):
+        raise UserError(f"method: on_evaluation must return a dict of numbers, not {extra!r}")
+    return dict(extra)
