@@ -170,7 +170,8 @@ def _are_equal(first: Mapping[str, float], second: Mapping[str, float]) -> bool:
     """Returns whether two calls gave the same numbers, up to rounding."""
     if first.keys() != second.keys():
         return False
-    return np.allclose([*first.values()], [*second.values()], rtol=1e-6, equal_nan=True)
+    in_order = [second[name] for name in first]
+    return np.allclose([*first.values()], in_order, rtol=1e-6, equal_nan=True)
 
 
 def _random_embeddings(dimensions: int, has_gallery: bool) -> SplitEmbeddings:

@@ -150,6 +150,28 @@ def test_numbers_that_are_not_finite_are_left_out(run_tiny, capsys, value):
     assert "it returned a number that is not finite" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("value", [math.nan, -math.inf])
+def test_one_number_that_is_not_finite_costs_the_others_too(value, capsys):
+    several = metric("mixed", value=str(value))
+    assert several.score(SplitEmbeddings(POINTS, LABELS)) == {}
+    assert "it returned a number that is not finite" in capsys.readouterr().out
+
+
+def mixed(embeddings, labels, value="1"):
+    return {"a": 1.0, "b": float(value)}
+
+
+ORDERS = [["a", "b"], ["b", "a"]] * 2
+
+
+def shuffled(embeddings, labels):
+    return {name: ord(name) for name in ORDERS.pop()}
+
+
+def test_the_order_of_several_numbers_does_not_matter():
+    assert not [*metric("shuffled").check(8, has_gallery=False)]
+
+
 def test_a_selecting_metric_without_any_value_is_said(run_tiny, capsys):
     words = chosen("mine", target="constant", value="'nan'")
     summary, _ = run_tiny(*words, "protocol.select_metric=mine")
