@@ -1,5 +1,6 @@
 import json
 import math
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -7,10 +8,13 @@ from hydra.core.global_hydra import GlobalHydra
 
 import dml
 from dml.cli.train_command import selection_score
+from dml.config.check import check
 from dml.core.errors import ConfigError, UserError
 from dml.core.installation import CONFIGS
 from dml.results.frame import make_frame
 from dml.runs import experiment
+from dml.runs.experiment import Experiment, _take_part
+from dml.runs.folder.run_folder import RunFolder
 from dml.runs.folder.stored_run import read_run
 from tests.conftest import TINY, run_config
 from tests.data.trees import class_folders
@@ -239,3 +243,31 @@ def test_values_that_cannot_be_read_when_a_run_is_resumed(run_tiny):
             experiment.resume(folder, [f"note={value}"])
         assert "secret" not in str(caught.value)
     assert experiment.resume(folder, ['note="a: b: c"'])["config"]["seed"] == 0
+
+
+SEARCH = ("protocol=validation", "search=bayes", "search.trials=1", "protocol.epochs=1")
+
+
+def test_the_wall_time_contains_the_search(run_tiny, monkeypatch):
+    clock, search_before = [0.0], Experiment._search
+
+    def search_for_an_hour(experiment, stop):
+        clock[0] += 3600
+        return search_before(experiment, stop)
+
+    monkeypatch.setattr("dml.runs.experiment.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(Experiment, "_search", search_for_an_hour)
+    assert run_tiny(*SEARCH)[0]["wall_seconds"] == 3600
+
+
+def test_a_worker_trains_models_with_the_best_values_of_the_search(composed, tmp_path, monkeypatch):
+    config = check(composed(f"outputs={tmp_path}", *TINY, *SEARCH))
+    best, trained = SimpleNamespace(params={"optim.lr": 0.125}), []
+    study = SimpleNamespace(best_trial=lambda: best)
+    monkeypatch.setattr("dml.runs.search.search_loop.search", lambda *more: study)
+    monkeypatch.setattr(
+        "dml.runs.experiment.train_jobs", lambda context, *more: trained.append(context) or []
+    )
+    _take_part(RunFolder.of(config), config, lambda: None)
+    assert [context.config.optim.lr for context in trained] == [0.125]
+    assert config.optim.lr != 0.125
