@@ -2,6 +2,7 @@ import os
 import re
 import signal
 import time
+from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
@@ -11,10 +12,12 @@ from dml.core import deadline, locks, waits
 from dml.core.errors import RunStopped, UserError
 from dml.core.locks import is_locked, try_lock
 from dml.runs import experiment, train_jobs
+from dml.runs.context import RunContext
 from dml.runs.folder.run_folder import RunFolder
-from dml.tracking import Tracker
+from dml.tracking import History, Tracker
 from dml.training.step import TrainingStep
 from tests import forked
+from tests.conftest import TINY
 from tests.runs.small_runs import SMALL, essence
 from tests.system.finished_runs import start
 
@@ -187,3 +190,62 @@ def test_sigterm_ends_a_run_whose_worker_is_stopped(run_small, impatient, monkey
 
 def fail(folder, config, stop):
     raise UserError("loss: too large")
+
+
+class Steps(Tracker):
+    def __init__(self):
+        self.logged = []
+
+    def log(self, metrics, step):
+        self.logged.append(step)
+
+
+def row(step):
+    return {"repeat": 0, "fold": 0, "epoch": step / 10, "step": step, "map_at_r": 0.5}
+
+
+def test_rows_of_another_process_reach_the_tracker_once(tmp_path):
+    job, tracker = SimpleNamespace(key=(0, 0), repeat=0, fold=0, name="repeat0-fold0"), Steps()
+    folder = SimpleNamespace(job=lambda name: tmp_path / name)
+    (tmp_path / job.name).mkdir()
+    history, others = (
+        History(tmp_path / train_jobs.HISTORY),
+        History(tmp_path / job.name / train_jobs.HISTORY),
+    )
+    for step in (0, 10, 1):  # a step may equal the number of an epoch
+        others.append(row(step))
+        train_jobs._take_rows(history, tracker, job, folder, last=False)
+    assert tracker.logged == [0, 10, 1]
+    assert len(history.rows) == 3
+
+
+class Taken(Exception):
+    pass
+
+
+def test_a_model_that_is_taken_over_has_its_rows_in_one_file(composed, tmp_path, monkeypatch):
+    """Else the older rows of the dead process would replace those that follow."""
+    context = RunContext(check(composed(f"outputs={tmp_path}", *TINY)))
+    folder = RunFolder.of(context.config)
+    left = folder.job("repeat0-fold0") / train_jobs.HISTORY
+    left.parent.mkdir(parents=True)
+    History(left).append(row(0))
+
+    def look(job_run, history, *more):
+        assert [int(float(one["step"])) for one in history.rows] == [0]
+        assert not left.exists()
+        raise Taken
+
+    monkeypatch.setattr("dml.runs.train_jobs.JobRun.run", look)
+    with pytest.raises(Taken):
+        list(train_jobs.train_jobs(context, folder, lambda: None, Steps()))
+
+
+def test_pictures_show_the_first_model(run_tiny, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(
+        "dml.runs.job_scores.draw_test_images", lambda model, *more: drawn.append(model.job.key)
+    )
+    words = ("protocol=mlrc", "protocol.repeats=2", "protocol.epochs=1")
+    run_tiny(*words, "protocol.steps_per_epoch=1")
+    assert drawn == [(0, 0)]
