@@ -81,7 +81,7 @@ def check_content(
     """
     for option, key, value in _walk(content):
         problem = _find_forbidden(key, value)
-        if problem and not (option == NO_TARGET and value is None):
+        if problem and not _is_no_target(option, value):
             raise ConfigError([f"{source}: {option}: {problem}"])
     if trust:
         return
@@ -104,7 +104,7 @@ def is_allowed(target: str) -> bool:
 def find_named(content: Any) -> Iterator[Named]:
     """Yields every name of a class or function in nested nodes, those of a search space too."""
     for option, key, value in _walk(content):
-        if key == TARGET and not (option == NO_TARGET and value is None):
+        if key == TARGET and not _is_no_target(option, value):
             for text in _texts(value):
                 yield Named(option, text)
 
@@ -163,6 +163,11 @@ def _walk(node: Any, path: str = "") -> Iterator[tuple[str, str, Any]]:
         for part in re.split(r"[.\[\]'\"]+", str(name)):
             yield option, part, value
         yield from _walk(value, option)
+
+
+def _is_no_target(option: str, value: Any) -> bool:
+    """Returns whether an option says that no class is chosen."""
+    return option == NO_TARGET and value is None
 
 
 def _find_forbidden(key: str, value: Any) -> str:

@@ -76,17 +76,9 @@ def drop_self_pairs(mined: Any, self_index: Tensor) -> tuple[Tensor, ...]:
     """Returns mined pairs or triplets without those of an embedding and its copy.
 
     Args:
-        mined: pairs (4 tensors) or triplets (3 tensors) between a batch and references.
+        mined: pairs (4 tensors) or triplets (3 tensors) of `mine_pairs`, with references.
         self_index: row of each embedding in the references (B); −1: it has no copy there.
-
-    Raises:
-        ValueError: the tuple has neither 3 nor 4 tensors.
     """
-    if len(mined) not in (3, 4):
-        raise ValueError(
-            f"the miner must return 3 tensors (anchors, positives, negatives) or 4 "
-            f"(anchors, positives, anchors, negatives); it returned {len(mined)}"
-        )
     anchors, positives, *others = mined
     kept = (positives != self_index[anchors]).nonzero().squeeze(1)  # a GPU is waited for once
     if len(mined) == 3:
