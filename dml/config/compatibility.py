@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dml.config import search_space
-from dml.config.schema import MAX_PIXELS, Config, EvaluateConfig
+from dml.config.schema import LORA, MAX_PIXELS, Config, EvaluateConfig, Lora
 from dml.core.launcher import read_launch
 from dml.core.metric_names import CHOICES, can_select, select_columns
 from dml.core.option_values import SPLITS
@@ -137,8 +137,9 @@ def _find_training_conflicts(config: Config) -> Iterator[tuple[str, str]]:
     """Yields conflicts of the optimizer and of the trained part with the network."""
     optim, part = config.optim, config.backbone.get("train", "all")
     is_count = type(part) is int and part > 0
-    if not is_count and part not in ("all", "none"):
-        yield "backbone.train", f"{part} must be all, none, or a number of blocks, at least 1"
+    if not is_count and part not in ("all", "none", LORA):
+        yield "backbone.train", f"{part} must be all, none, lora, or a number of blocks, at least 1"
+    yield from _find_adapter_conflicts(config)
     if optim.warmup_steps and optim.schedule_unit == "epochs":
         yield "optim.schedule_unit", "a warm-up of the rates (optim.warmup_steps) needs steps"
     if optim.layer_decay < 1 and config.backbone["_target_"] != TIMM_BACKBONE:
@@ -147,6 +148,16 @@ def _find_training_conflicts(config: Config) -> Iterator[tuple[str, str]]:
             f"needs a network that timm divides into layers (backbone=timm and others of timm); "
             f"{config.backbone['name']} is none",
         )
+
+
+def _find_adapter_conflicts(config: Config) -> Iterator[tuple[str, str]]:
+    """Yields conflicts of LoRA with the network."""
+    backbone = config.backbone
+    if backbone.get("train") == LORA:
+        if backbone["_target_"] != TIMM_BACKBONE:
+            yield "backbone.train", f"lora needs a network of timm; {backbone['name']} is none"
+    elif Lora(**backbone.get("lora", {})) != Lora():
+        yield "backbone.lora", "has no effect here; add backbone.train=lora"
 
 
 def _find_transform_conflicts(config: Config) -> Iterator[tuple[str, str]]:
@@ -243,9 +254,20 @@ def find_notes(config: Config) -> Iterator[str]:
             f"the images are other ones than the papers' ({data.variant}): no number of a paper "
             f"is compared with the scores"
         )
-    published, backbone = config.protocol.backbones, config.backbone["name"]
-    if published and not data.stands_in and backbone not in published:
+    yield from _find_network_notes(config)
+
+
+def _find_network_notes(config: Config) -> Iterator[str]:
+    """Yields notes on the network."""
+    published, backbone = config.protocol.backbones, config.backbone
+    name = backbone["name"]
+    if published and not config.data.stands_in and name not in published:
         yield (
             f"protocol={config.protocol.name} was published with {', '.join(published)}; there is "
-            f"no published number for backbone={backbone}"
+            f"no published number for backbone={name}"
+        )
+    if backbone.get("train") == LORA and backbone.get("weights") in (None, "none"):
+        yield (
+            "backbone.train=lora adapts random weights here (backbone.weights=none), which is of "
+            "use in tests only; checkpoints hold the whole network"
         )

@@ -15,7 +15,7 @@ from dml.core.errors import ConfigError, UserError, describe_failure
 RESERVED = {
     "loss": ("result_id", "batch_kind", "miner"),
     "method": ("result_id",),
-    "backbone": ("pooling", "train"),
+    "backbone": ("pooling", "train", "lora"),
 }
 
 

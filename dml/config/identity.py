@@ -32,6 +32,9 @@ ROOTS = ("data.root", "data.reader.root")
 ADDED: dict[str, Any] = {
     "backbone.args": {},
     "backbone.checkpointing": False,
+    "backbone.lora.alpha": 16,
+    "backbone.lora.rank": 8,
+    "backbone.lora.targets": "all",
     "backbone.train": "all",
     "code": {},  # see `own_code.py`
     "data.background": "white",

@@ -33,6 +33,7 @@ from dml.core.option_values import (
 # Upper limits far above any real use, so that a typo cannot exhaust the memory of the machine.
 MAX_PIXELS = 16_384  # per side
 BACKGROUND = "white"  # of transparent images
+LORA = "lora"  # value of backbone.train
 PAPERS_CROP = 224 / 256  # side of the central crop of test images, in every protocol of the papers
 
 
@@ -100,6 +101,12 @@ def _check_backend(backend: str) -> str:
     return backend
 
 
+def _check_layers(names: str | list[str]) -> str | list[str]:
+    if not names:
+        raise ValueError("names no layer; use all, or names such as [qkv,proj]")
+    return names
+
+
 def _check_metric_name(name: str) -> str:
     if not re.fullmatch(r"[A-Za-z]\w*", name, re.ASCII) or is_taken(name):
         raise ValueError(
@@ -155,6 +162,21 @@ class Node(BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Lora(Node):
+    """The options of `backbone.train=lora`."""
+
+    rank: Count = 8
+    alpha: Positive = 16
+    targets: Annotated[Literal["all"] | list[Text], AfterValidator(_check_layers)] = "all"
+
+
+class _Backbone(_NamedTarget):
+    lora: Lora = Lora()
+
+
+BackboneNode = Annotated[dict[str, Any], _with_keys_of(_Backbone)]
 
 
 class DataConfig(Node):
@@ -344,7 +366,7 @@ class Config(Node):
     experiment: ExperimentConfig
     data: DataConfig
     transform: TransformConfig
-    backbone: NamedNode
+    backbone: BackboneNode
     embedder: dict[str, Any]
     optim: OptimConfig
     loss: LossNode

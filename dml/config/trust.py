@@ -66,6 +66,7 @@ def check_content(
     trust: bool = False,
     trains: bool = True,
     typed: Collection[str] = (),
+    loads_weights: bool = False,
 ) -> None:
     """Checks the content of a file; nothing that it names is imported.
 
@@ -75,6 +76,7 @@ def check_content(
         trust: the user trusts the file: any class or function may be named.
         trains: also texts are checked by which a training would fetch weights or reach a server.
         typed: options whose values the command line replaces.
+        loads_weights: the pretrained weights of the network are loaded also without a training.
 
     Raises:
         ConfigError: what is never allowed in a file, or a name that needs `trust`.
@@ -88,7 +90,7 @@ def check_content(
     outside = [named for named in find_named(content) if not is_allowed(named.target)]
     if outside:
         raise ConfigError([_describe(outside, source)])
-    for option, reason in _find_fetched(content, trains):
+    for option, reason in _find_fetched(content, trains, trains or loads_weights):
         if option not in typed:
             raise ConfigError([f"{source}: {option}: {reason}; {ALLOW}"])
 
@@ -215,14 +217,16 @@ def _describe(outside: list[Named], source: Path) -> str:
     return f"{source}: {option}: {target}{more} would run code of {code}; {ALLOW}"
 
 
-def _find_fetched(content: dict[str, Any], trains: bool) -> Iterator[tuple[str, str]]:
+def _find_fetched(
+    content: dict[str, Any], trains: bool, loads_weights: bool
+) -> Iterator[tuple[str, str]]:
     """Yields the options by which something would be fetched, with the reason."""
     unused = NOT_OPENED if trains else NOT_OPENED + OF_TRAINING
     for name, node in content.items():
         if name in unused:
             continue
         for option, _, value in _walk({name: node}):
-            if option == WEIGHTS and not trains:  # those of the folder are loaded instead
+            if option == WEIGHTS and not loads_weights:  # those of the folder are loaded instead
                 continue
             if trains and MASK in str(value):  # a secret that was not stored, and is asked for
                 continue

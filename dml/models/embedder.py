@@ -65,6 +65,8 @@ class Embedder(nn.Module):
     Attributes:
         embedding_size: D.
         input: the backbone's `InputSpec`.
+        fixed: names of parameters and buffers that no training changes, and that the state leaves
+            out; see `lora.py`.
 
     Raises:
         UserError: two options are incompatible, or the backbone lacks the chosen pooling.
@@ -100,6 +102,7 @@ class Embedder(nn.Module):
             )
         self.pooling, self.token_pooling, self.normalize = pooling, token_pooling, normalize
         self.freeze_batch_norm = freeze_batch_norm
+        self.fixed: frozenset[str] = frozenset()
         self._frozen: tuple[nn.Module, ...] = ()
         widths = channels, hidden, self.embedding_size
         self.head = _build_head(*widths, head, layer_norm, init, bias)

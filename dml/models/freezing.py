@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torch import nn
@@ -10,7 +10,11 @@ from torch import nn
 from dml.core.errors import ConfigError
 from dml.models.embedder import Embedder
 
-AFTER_BLOCKS = ("head.", "norm.")  # layers of timm's networks that are no block
+# Layers of timm's networks after the last block.
+AFTER_BLOCKS = tuple(
+    f"network.{name}."
+    for name in ("head", "norm", "fc_norm", "attn_pool", "final_conv", "features.norm5")
+)
 
 
 def freeze_backbone(embedder: Embedder, train: str | int) -> None:
@@ -38,35 +42,58 @@ def freeze_backbone(embedder: Embedder, train: str | int) -> None:
     for name, parameter in backbone.named_parameters():
         if name not in layers or layers[name] < first:
             parameter.requires_grad_(False)
-    embedder.keep_in_evaluation_mode(_find_frozen(backbone))
+    embedder.keep_in_evaluation_mode(find_frozen(backbone))
 
 
 def _find_layers(backbone: nn.Module, count: int) -> tuple[dict[str, int], int]:
     """Returns parameter → layer of a network of timm, and the first of its last blocks."""
+    layers = _group_by_layer(backbone)
+    blocks = _number_blocks(layers)
+    if count > len(blocks):
+        raise ConfigError(
+            [f"backbone.train: {count} blocks, but the network has {len(blocks)}; use all"]
+        )
+    return layers, blocks[-count]
+
+
+def _group_by_layer(backbone: nn.Module) -> dict[str, int]:
+    """Returns parameter → number of its layer, as timm divides a network."""
     network: Any = getattr(backbone, "network", None)
     if not hasattr(network, "group_matcher"):
         name = type(network or backbone).__name__
         raise ConfigError([f"backbone.train: the blocks of {name} are not known; use all or none"])
     from timm.models import group_parameters
 
-    found = group_parameters(network, network.group_matcher(coarse=True), reverse=True)
-    blocks = {layer for name, layer in found.items() if not name.startswith(AFTER_BLOCKS)}
-    ordered = sorted(blocks - {min(blocks)})  # without the stem
-    if count > len(ordered):
-        raise ConfigError(
-            [f"backbone.train: {count} blocks, but the network has {len(ordered)}; use all"]
-        )
-    return {f"network.{name}": layer for name, layer in found.items()}, ordered[-count]
+    layers = group_parameters(network, network.group_matcher(coarse=True), reverse=True)
+    return {f"network.{name}": layer for name, layer in layers.items()}
 
 
-def _find_frozen(module: nn.Module) -> Iterator[nn.Module]:
+def _number_blocks(layers: Mapping[str, int]) -> list[int]:
+    """Returns the layers that are blocks, in order."""
+    numbers = {layer for name, layer in layers.items() if not name.startswith(AFTER_BLOCKS)}
+    return sorted(numbers - {min(numbers)})  # without the stem
+
+
+def list_block_parameters(backbone: nn.Module) -> set[str]:
+    """Returns the names of the parameters in the blocks of a network of timm.
+
+    Raises:
+        ConfigError: the backbone is none of timm.
+    """
+    layers = _group_by_layer(backbone)
+    blocks = _number_blocks(layers)
+    names = {name for name, layer in layers.items() if layer in blocks}
+    return {name for name in names if not name.startswith(AFTER_BLOCKS)}
+
+
+def find_frozen(module: nn.Module) -> Iterator[nn.Module]:
     """Yields the largest modules in which no parameter is trained."""
     trained = [parameter.requires_grad for parameter in module.parameters()]
     if trained and not any(trained):
         yield module
         return
     for child in module.children():
-        yield from _find_frozen(child)
+        yield from find_frozen(child)
 
 
 def describe_trained(embedder: Embedder) -> str:

@@ -21,7 +21,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from dml.config.check import check
 from dml.config.constructor import Constructor
 from dml.config.explain import compose_config
-from dml.config.schema import Config, resolve_test_resize
+from dml.config.schema import LORA, Config, resolve_test_resize
 from dml.config.signatures import import_target
 from dml.config.stored_network import TIMM
 from dml.core.errors import ConfigError, UserError
@@ -41,6 +41,7 @@ from dml.models.backbones import Backbone, check_training_mode, complete
 from dml.models.embedder import Embedder, compile_backbone
 from dml.models.freezing import freeze_backbone
 from dml.models.identity import Identity
+from dml.models.lora import add_adapters
 from dml.models.weights import WeightFile
 from dml.runs.custom_metrics import CustomMetric
 from dml.tracking import Tracker
@@ -274,7 +275,10 @@ class Builder:
         if isinstance(embedder.backbone, Identity) and train.index.features is not None:
             plain = train.index.features.plain[train.rows]
             embedder.backbone.fit(torch.from_numpy(plain.astype(np.float32, copy=False)))
-        freeze_backbone(embedder, part)
+        if part == LORA:
+            self.add_adapters(embedder)
+        else:
+            freeze_backbone(embedder, part)
         if self.config.backbone.get("checkpointing") and uses_batch_statistics(embedder):
             raise ConfigError(
                 [
@@ -289,6 +293,12 @@ class Builder:
             synchronize_batch_norm(embedder, device)
         compile_backbone(embedder, self.config.compile)
         return embedder
+
+    def add_adapters(self, embedder: Embedder) -> None:
+        """Adds the adapters of `backbone.train=lora` to a network on the CPU; see `lora.py`."""
+        backbone = self.config.backbone
+        has_file = backbone.get("weights") not in (None, "none")
+        add_adapters(embedder, **backbone.get("lora", {}), has_file=has_file)
 
     def transforms(self, embedder: Embedder) -> Transforms:
         """Crops and flips, in the size and colors of the backbone's input."""

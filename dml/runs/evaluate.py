@@ -170,7 +170,11 @@ def _score_network(
             name += f", the first of {models} models"
     else:
         nodes = {"backbone", "embedder", "transform"}
-        network = config.model_dump_json(include=nodes, exclude_defaults=True)  # of added options
+        network = config.model_dump_json(
+            include=nodes,
+            exclude={"backbone": {"lora"}},
+            exclude_defaults=True,  # of added options
+        )
         id = hashlib.sha256(network.encode()).hexdigest()[:8]  # other weights: another folder
         target = Path(config.outputs) / EVALUATIONS / f"{config.data.variant}-{backbone}-{id}"
         torch.manual_seed(config.seed)  # of weights that are not pretrained

@@ -20,7 +20,7 @@ from dml.config.identity import flatten, identity
 from dml.config.options import merge_words
 from dml.config.own_code import record_own_code
 from dml.config.presets import apply_params, split_params, split_trust
-from dml.config.schema import Config
+from dml.config.schema import LORA, Config
 from dml.core.atomic_io import write_json
 from dml.core.deadline import end_in_time
 from dml.core.errors import ConfigError, UserError, translate_custom_errors
@@ -35,6 +35,7 @@ from dml.core.tolerant_output import lost_output, tolerant_output
 from dml.data.image_index import ImageIndex
 from dml.data.protocol import Job, trained_classes
 from dml.models.freezing import describe_trained
+from dml.models.lora import ALL, describe_adapters
 from dml.runs.console import console, print_line, print_results
 from dml.runs.context import RunContext
 from dml.runs.drawing_guard import DrawingGuard
@@ -249,6 +250,9 @@ class Experiment:
         part = config.backbone.get("train", "all")
         if part != "all":
             print_line(f"trains {describe_trained(model.embedder)} (backbone.train={part})")
+        if part == LORA:
+            targets = config.backbone.get("lora", {}).get("targets", ALL)
+            print_line(describe_adapters(model.embedder, targets))
         if config.data.micro_batch and uses_batch_statistics(model.embedder):
             print_line(
                 f"note: data.micro_batch={config.data.micro_batch}: BatchNorm normalizes each part "

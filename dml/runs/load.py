@@ -24,7 +24,7 @@ from torchvision.transforms.functional import to_pil_image
 
 from dml.config.check import check
 from dml.config.explain import compose_config
-from dml.config.schema import Config, EvaluateConfig
+from dml.config.schema import LORA, Config, EvaluateConfig
 from dml.config.signatures import accepted_parameters, import_target
 from dml.config.stored_network import TIMM, parse_line
 from dml.core.atomic_io import replace_file, write_bytes, write_text
@@ -38,6 +38,7 @@ from dml.data.image_dataset import ImageDataset
 from dml.data.image_index import Subset
 from dml.models.embedder import Embedder
 from dml.models.identity import FeatureNetwork, Identity
+from dml.models.lora import merge_adapters
 from dml.models.onnx_form import make_onnx
 from dml.runs.build import Builder
 from dml.runs.folder.code_changes import describe_changed_code
@@ -47,7 +48,6 @@ from dml.runs.folder.exported_folder import (
     DIGEST,
     FILES,
     ONNX,
-    WEIGHTS,
     check_belonging,
     check_target,
     digest_export,
@@ -57,6 +57,7 @@ from dml.runs.folder.exported_folder import (
     write_digest,
 )
 from dml.runs.folder.run_folder import RunFolder, load_config
+from dml.runs.folder.stored_run import WEIGHTS
 from dml.runs.network_options import check_model
 from dml.training.checkpoint_files import read_checkpoint
 from dml.training.process_state import restored_process_state
@@ -210,14 +211,22 @@ def load_embedder(
     is_export = path.exists()
     if not is_export:
         path = _choose_model(folder, repeat, fold)
-    if _takes_weights(config.backbone):
+    builder = Builder(config)
+    has_adapters = config.backbone.get("train") == LORA and not is_export
+    if has_adapters:  # only they are in the file
+        builder.fetch_weights()
+    elif _takes_weights(config.backbone):
         config.backbone["weights"] = "none"  # they are in the file: no download
-    embedder = Builder(config).embedder()
+    embedder = builder.embedder()
+    if has_adapters:
+        builder.add_adapters(embedder)
     if is_export:
         check_belonging(Path(folder))
     try:
         weights = load_file(path) if is_export else read_checkpoint(path)["embedder"]
         embedder.load_state_dict(weights)
+    except UserError as error:
+        raise UserError(f"load: {path}: {error}") from error
     except Exception as error:  # of many classes: a damaged file, a missing entry, another shape
         reason = (str(error).splitlines() or [""])[-1].strip()
         raise UserError(f"load: {path} is damaged or of another network: {reason}") from error
@@ -333,6 +342,7 @@ def write_export(
     config = load_config(run.path, trust=trust)
     _warn_of_changed_code(config, run.path)
     embedder = load_embedder(config, run.path, repeat, fold)
+    merge_adapters(embedder)
     # Copies: safetensors refuses tensors that share memory.
     weights = {name: value.clone() for name, value in embedder.state_dict().items()}
     numbers = {"repeat": repeat or 0, "fold": fold or 0}

@@ -5,6 +5,7 @@ import pytest
 from hydra.utils import get_class
 from omegaconf import OmegaConf
 
+from dml.config.schema import Lora
 from dml.models.embedder import Embedder
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -27,6 +28,7 @@ def test_a_backbone_file_lists_every_argument(path):
     assert config.pop("name") == ("${.model}" if path.stem == "timm" else path.stem)
     config.pop("pooling", None)  # default of embedder.pooling
     assert config.pop("train", "all") == "all"
+    assert Lora(**config.pop("lora", {})) == Lora()
     of_the_papers = RECORDED if "model" in config and path.stem != "timm" else set()
     assert set(config) == set(parameters) - of_the_papers
 

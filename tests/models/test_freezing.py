@@ -25,6 +25,7 @@ def trained_blocks(embedder):
 
 
 HEAD = {"head.linear"}
+POOL = {f"attn_pool.{name}" for name in ("kv", "latent", "mlp", "norm", "proj", "q")}
 
 
 @pytest.mark.parametrize(
@@ -35,6 +36,7 @@ HEAD = {"head.linear"}
         ("test_vit", 2, HEAD | {"blocks.4", "blocks.5", "norm.weight", "norm.bias"}),
         ("test_resnet", 1, HEAD | {"layer4.0"}),
         ("test_convnext", 1, HEAD | {"stages.3", "head.norm"}),
+        ("test_vit3", 1, HEAD | {"blocks.8", "norm.weight", "norm.bias", *POOL}),
         ("test_efficientnet", 1, HEAD | {"blocks.4", "conv_head.weight", "bn2.weight", "bn2.bias"}),
     ],
 )
@@ -42,6 +44,24 @@ def test_the_last_blocks_are_trained(model, train, expected):
     embedder = build(model)
     freeze_backbone(embedder, train)
     assert trained_blocks(embedder) == expected
+
+
+@pytest.mark.parametrize(
+    ("model", "block"),
+    [
+        ("densenet121", "features.denseblock4"),
+        ("nfnet_f0", "stages.3"),
+        ("fastvit_t8", "stages.3"),
+        ("eva02_tiny_patch14_224", "blocks.11"),
+        ("vit_base_patch16_siglip_224", "blocks.11"),
+        ("swin_tiny_patch4_window7_224", "layers.3"),
+    ],
+)
+def test_the_last_block_is_no_norm_or_pooling(model, block):
+    with torch.device("meta"):
+        embedder = Embedder(TimmBackbone(model, "none"), 4, token_pooling="mean")
+    freeze_backbone(embedder, 1)
+    assert block in trained_blocks(embedder)
 
 
 @pytest.mark.parametrize(("train", "moved"), [("none", set()), (1, {"layer4"})])

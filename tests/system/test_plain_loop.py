@@ -7,12 +7,13 @@ It takes two things from the framework: the initial weights and the rows of each
 import csv
 import math
 from copy import deepcopy
-from itertools import combinations, count, product
+from itertools import combinations, count, islice, product
 
 import numpy as np
 import pytest
 import timm
 import torch
+from peft import LoraConfig, get_peft_model
 from PIL import Image
 from pytorch_metric_learning import losses as pml
 from timm.optim import param_groups_layer_decay
@@ -447,3 +448,67 @@ def test_stages_of_ccp_equal_a_plain_loop(run_framework, photos, in_float64):
     assert [float(row["loss"]) for row in history] == pytest.approx(losses, rel=1e-9)
     torch.testing.assert_close(network.state_dict(), expected.state_dict(), rtol=0, atol=1e-7)
     torch.testing.assert_close(proxies.data, learned[0].data, rtol=0, atol=1e-7)
+
+
+class Adapted(torch.nn.Module):
+    """The smallest ViT of timm with adapters by peft, its class token, a linear layer."""
+
+    def __init__(self, weights):
+        super().__init__()
+        vit = timm.create_model("test_vit", num_classes=0, img_size=SIZE, global_pool="")
+        vit.load_state_dict(torch.load(weights))
+        adapters = LoraConfig(r=3, lora_alpha=12, target_modules=["qkv", "fc1"])
+        self.backbone = get_peft_model(vit, adapters)
+        self.head = torch.nn.Linear(vit.num_features, DIM)
+        self.values = [torch.tensor(vit.default_cfg[name]) for name in ("mean", "std")]
+
+    def forward(self, images):
+        mean, std = (value.view(3, 1, 1) for value in self.values)
+        x = torch.addcmul(-mean / std, images.float(), 1 / 255 / std)
+        return unit(self.head(self.backbone(x.double())[:, 0]))
+
+    def load(self, state):
+        """Puts the adapters and the head of the framework into this network."""
+        names = {"backbone.network.": "backbone.base_model.model.", "head.linear.": "head."}
+        adapters = {}
+        for name, value in state["embedder"].items():
+            for ours, of_peft in names.items():
+                name = name.replace(ours, of_peft)
+            adapters[name] = value
+        del adapters["base_hash"]
+        missing, unexpected = self.load_state_dict(adapters, strict=False)
+        assert not unexpected
+        assert not [name for name in missing if "lora_" in name or "head" in name]
+
+
+def test_adapters_equal_peft_in_a_plain_loop(run_framework, photos, in_float64, tmp_path):
+    torch.manual_seed(7)
+    vit = timm.create_model("test_vit", num_classes=0, img_size=SIZE)
+    torch.save(vit.state_dict(), tmp_path / "vit.pt")
+    start, end, history = train_framework(
+        *(run_framework, "backbone.model=test_vit", f"backbone.input_size={SIZE}"),
+        *(f"backbone.weights={tmp_path}/vit.pt", "backbone.train=lora", "backbone.lora.rank=3"),
+        *("backbone.lora.alpha=12", "backbone.lora.targets=[qkv,mlp.fc1]", "optim.lr=1e-3"),
+        "optim.loss_lr=1e-2",
+    )
+    network, loss_function = Adapted(tmp_path / "vit.pt").double(), pml.ProxyAnchorLoss(CLASSES, DIM)
+    expected, base = deepcopy(network), deepcopy(network)
+    network.load(start)
+    loss_function.double().proxies.data.copy_(start["method"]["loss.proxies"])
+    groups = [{"params": [p for p in network.parameters() if p.requires_grad], "lr": 1e-3}]
+    groups += [{"params": loss_function.parameters(), "lr": 1e-2}]
+    optimizer, data = torch.optim.AdamW(groups, weight_decay=1e-4), Photos(photos)
+    losses = []
+    for rows in islice(random_batches(), STEPS):
+        images = torch.stack([data[row][0] for row in rows])
+        labels = torch.tensor([data[row][1] for row in rows])
+        loss = loss_function(network(images), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert [float(row["loss"]) for row in history] == pytest.approx(losses, rel=1e-12)
+    expected.load(end)
+    torch.testing.assert_close(network.state_dict(), expected.state_dict(), rtol=0, atol=1e-10)
+    moved = [n for n, p in base.named_parameters() if not torch.equal(p, network.get_parameter(n))]
+    assert {name.split(".")[-3] for name in moved if "backbone" in name} == {"lora_A", "lora_B"}

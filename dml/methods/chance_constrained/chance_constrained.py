@@ -162,7 +162,11 @@ class ChanceConstrained(Method):
             "radius_after": self._radius_after,
         }
         if self._stopping.update(score, 0.0, self._stage_steps):
-            self._best = {name: p.detach().clone() for name, p in embedder.named_parameters()}
+            self._best = {
+                name: p.detach().clone()
+                for name, p in embedder.named_parameters()
+                if name not in embedder.fixed
+            }
             self._best_proxies = self.proxies.detach().clone()
         is_last = self.stages is not None and self._stage + 1 >= self.stages
         # The next stage starts with the next step: its pool is not needed if training ends here.

@@ -21,10 +21,10 @@ from dml.core.errors import UserError
 from dml.core.regular_files import open_regular, read_regular
 from dml.core.replaced_folder import MARK
 from dml.retrieval.embeddings import read_origin
-from dml.runs.folder.stored_run import read_config
+from dml.runs.folder.stored_run import WEIGHTS, read_config
 
 CONFIG, BEST = "config.yaml", "best.yaml"
-WEIGHTS, ONNX, CARD = "model.safetensors", "model.onnx", "README.md"
+ONNX, CARD = "model.onnx", "README.md"
 SCORES, EMBEDDINGS = "evaluation.json", "embeddings.npz"  # of `dml evaluate run=<the folder>`
 FILES = (CONFIG, BEST, WEIGHTS, ONNX, f"{ONNX}.data", CARD, SCORES, EMBEDDINGS)
 SCORE_KEYS = {"name", "stand_in", "embedding_size", "metrics"}

@@ -18,7 +18,7 @@ from dml.config.check import check
 from dml.config.identity import dataset_id
 from dml.config.options import with_options
 from dml.config.presets import check_values
-from dml.config.schema import Config
+from dml.config.schema import LORA, Config
 from dml.config.trust import check_content
 from dml.core.atomic_io import read_json, write_json, write_text
 from dml.core.errors import ConfigError, UserError, first_line
@@ -28,7 +28,7 @@ from dml.core.regular_files import read_regular_text
 from dml.core.replaced_folder import recover_folder
 from dml.core.secrets import mask_options, mask_words
 from dml.data.image_index import ImageIndex
-from dml.runs.folder.stored_run import StoredRun, is_run, read_config
+from dml.runs.folder.stored_run import WEIGHTS, StoredRun, is_run, read_config
 
 RUN_LOCK = "run.lock"  # of the process that trains
 RESULT = "result.json"  # of a job: it is finished, unless figures are left to draw
@@ -233,7 +233,9 @@ def load_options(
     path = RunFolder(run_folder).config
     options = _read_yaml(path, StoredRun(path.parent).parse)
     typed = {word.partition("=")[0] for word in words}
-    check_content(options, path, trust, trains, typed)
+    is_export = (path.parent / WEIGHTS).exists()
+    loads_weights = options["backbone"].get("train") == LORA and not is_export
+    check_content(options, path, trust, trains, typed, loads_weights)
     options["overwrite"] = False  # it applied to the earlier run only
     return options
 

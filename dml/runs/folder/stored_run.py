@@ -31,6 +31,7 @@ from dml.core.regular_files import open_regular, read_regular
 from dml.tracking import History
 
 log = logging.getLogger(__name__)
+WEIGHTS = "model.safetensors"  # of an exported network
 
 
 class State(StrEnum):
