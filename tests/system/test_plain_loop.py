@@ -491,7 +491,8 @@ def test_adapters_equal_peft_in_a_plain_loop(run_framework, photos, in_float64, 
         *("backbone.lora.alpha=12", "backbone.lora.targets=[qkv,mlp.fc1]", "optim.lr=1e-3"),
         "optim.loss_lr=1e-2",
     )
-    network, loss_function = Adapted(tmp_path / "vit.pt").double(), pml.ProxyAnchorLoss(CLASSES, DIM)
+    network = Adapted(tmp_path / "vit.pt").double()
+    loss_function = pml.ProxyAnchorLoss(CLASSES, DIM)
     expected, base = deepcopy(network), deepcopy(network)
     network.load(start)
     loss_function.double().proxies.data.copy_(start["method"]["loss.proxies"])
