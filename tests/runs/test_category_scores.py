@@ -64,6 +64,11 @@ def test_weighted_by_queries_they_are_the_scores_of_all(with_gallery):
         assert mean == pytest.approx(whole[name])
 
 
+@pytest.mark.promise(
+    "guides/categories.md",
+    "no query of a category has a match: the category has no score, and does not count in the "
+    "means",
+)
 def test_a_category_without_a_match_has_no_score_and_is_not_in_the_mean():
     labels = LABELS.clone()
     labels[:3] = torch.arange(20, 23)  # alone in their classes
@@ -145,20 +150,48 @@ def test_evaluate_scores_the_categories_of_a_run_without_them(run_tiny, tmp_path
     assert "categories" not in null
 
 
+FEW = ["data.sampler=category", "data.categories_per_batch=8", "data.batch_size=16"]
+
+
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("categories", "words", "message"),
     [
-        (BY, "evaluation.by: data 'digits' has no categories; SOP"),
-        ("loss=ms data.sampler=category", "data.sampler: data 'digits' has no categories; SOP"),
+        (None, [BY], "evaluation.by: data 'digits' has no categories; SOP"),
+        (None, ["data.sampler=category", "loss=ms"], "data.sampler: data 'digits' has no categor"),
+        (["a", ""], ["data.sampler=category"], "data.sampler: .* images have no category, first"),
+        (["a", ""], [BY], "evaluation.by: .* of 32 images have no category, first"),
+        ([*"abcdefg"], FEW, "data.categories_per_batch: 8 different categories"),
+        ("mixed", ["data.sampler=category"], "data.sampler: class 'class.*categories 'a' and 'b'"),
     ],
 )
-def test_data_without_categories_is_refused_before_the_folder(run_tiny, tmp_path, words, message):
-    with pytest.raises(UserError) as raised:
-        run_tiny("data=digits", *words.split())
-    assert str(raised.value).startswith(message)
+@pytest.mark.promise(
+    "guides/categories.md",
+    "the data has no categories, a training image has none, or a class has two: a batch of "
+    "categories is refused in one line, before a run folder is made",
+)
+def test_what_is_missing_is_refused_before_the_folder(
+    run_tiny, tmp_path, categories, words, message
+):
+    data = ["data=digits"]
+    if categories == "mixed":
+        data = photos(tmp_path, ["a"])
+        table = tmp_path / "images.csv"
+        images = table.read_text().splitlines()
+        images[1::2] = [line[:-1] + "b" for line in images[1::2]]
+        table.write_text("\n".join(images))
+    elif categories is not None:
+        data = photos(tmp_path, categories)
+    with pytest.raises(UserError, match=f"^{message}") as raised:
+        run_tiny(*data, *words)
+    assert "\n" not in str(raised.value)
     assert not (tmp_path / "outputs").exists()
 
 
+@pytest.mark.promise(
+    "guides/categories.md",
+    "a fold has fewer categories than a batch: the run is refused before its first model is "
+    "trained",
+)
 def test_every_fold_is_tried_before_the_folder(run_tiny, tmp_path):
     """The first fold trains classes of a and b, the second one those of b alone."""
     words = photos(tmp_path, ("a", "b", "b", "b", "c", "c", "c", "c"), classes=8)
@@ -168,6 +201,10 @@ def test_every_fold_is_tried_before_the_folder(run_tiny, tmp_path):
     assert not (tmp_path / "outputs").exists()
 
 
+@pytest.mark.promise(
+    "guides/categories.md",
+    "the categories have changed since a run began: the run is not continued if it uses them",
+)
 def test_a_run_with_other_categories_is_not_continued(run_tiny, tmp_path):
     words = [*photos(tmp_path), "data.sampler=category"]
     run_tiny(*words)
