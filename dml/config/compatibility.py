@@ -181,14 +181,20 @@ def _find_batch_conflicts(config: Config) -> Iterator[tuple[str, str]]:
             problem = f"loss '{config.loss['name']}' compares images of a batch"
             yield "data.batch_size", f"{problem}; use 2 or more"
         return
+    categories = config.data.categories_per_batch if sampler == "category" else 1
     if m is None:
         yield "data.images_per_class", f"sampler '{sampler}' needs a number"
-    elif batch % m:
+    elif categories is None:
+        yield "data.categories_per_batch", f"sampler '{sampler}' needs a number"
+    elif batch % (categories * m):
         least = 2 * m if needs_pairs else m
+        parts = f"{m} images per class"
+        if categories > 1:
+            parts = f"{categories} categories x {parts}"
         yield (
             "data.batch_size",
-            f"batch {batch} must be a multiple of {m} images per class "
-            f"(nearest {_nearest_multiples(batch, m, least)})",
+            f"batch {batch} must be a multiple of {parts} "
+            f"(nearest {_nearest_multiples(batch, categories * m, least)})",
         )
     elif m == 1 and needs_pairs:
         problem = f"loss '{config.loss['name']}' needs pairs of images of one class"
@@ -208,8 +214,8 @@ def _find_process_conflicts(config: Config, processes: int) -> Iterator[tuple[st
     batch, m = config.data.batch_size, config.data.images_per_class
     if batch % processes:
         unit, least = processes, 1
-        if config.data.sampler in ("class_stream", "balanced") and m is not None:
-            unit = math.lcm(processes, m)
+        if config.data.sampler in ("class_stream", "balanced", "category") and m is not None:
+            unit = math.lcm(processes, m * (config.data.categories_per_batch or 1))
             if config.loss["batch_kind"] == "pair":
                 least = 2 * m
         nearest = _nearest_multiples(batch, unit, least)
@@ -243,6 +249,8 @@ def find_notes(config: Config) -> Iterator[str]:
     data, resize = config.data, config.transform.resize
     if data.sampler == "random" and data.images_per_class is not None:
         yield "data.images_per_class has no effect with data.sampler=random; balanced uses it"
+    if data.sampler != "category" and data.categories_per_batch is not None:
+        yield "data.categories_per_batch has no effect without data.sampler=category"
     if isinstance(data.cache, int) and resize != data.cache:
         size = "as decoded" if resize is None else f"resized to {resize}"
         yield (

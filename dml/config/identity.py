@@ -38,10 +38,12 @@ ADDED: dict[str, Any] = {
     "backbone.train": "all",
     "code": {},  # see `own_code.py`
     "data.background": "white",
+    "data.categories_per_batch": None,
     "data.crop": None,
     "data.images": None,
     "data.max_pixels": MAX_IMAGE_PIXELS,
     "ema": None,
+    "evaluation.by": None,
     "evaluation.metrics": {},
     "optim.layer_decay": 1.0,
     "optim.schedule_unit": "epochs",

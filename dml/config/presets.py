@@ -34,8 +34,9 @@ OF_A_MODEL = (
     "loss", "method", "backbone", "embedder", "optim", "transform", "protocol",
     "precision", "speed", "channels_last", "seed",
     "data.sampler", "data.pair_sampler", "data.batch_size", "data.micro_batch",
-    "data.images_per_class", "data.label_noise", "data.classes", "data.query_gallery",
-    "data.images_per_class_at_most", "data.background", "data.exif_orientation",
+    "data.images_per_class", "data.categories_per_batch", "data.label_noise", "data.classes",
+    "data.query_gallery", "data.images_per_class_at_most", "data.background",
+    "data.exif_orientation",
 )  # fmt: skip
 NAME = re.compile(r"[A-Za-z]\w*(\.\w+)*")
 KEY = re.compile(r"[\w.+-]+")  # of a mapping among the values

@@ -198,6 +198,7 @@ class DataConfig(Node):
     batch_size: BatchSize
     micro_batch: BatchSize | None
     images_per_class: BatchSize | None
+    categories_per_batch: BatchSize | None = None
     eval_batch_size: Literal["auto"] | BatchSize
     workers: Literal["auto"] | Annotated[int, Field(ge=0, le=1024)]
     cache: Literal["full"] | Pixels | None
@@ -292,6 +293,7 @@ class EvaluationConfig(Node):
 
     Attributes:
         metrics: by name, a class or function of the user with its arguments, and `best_only`.
+        by: the part of the queries that has scores of its own.
     """
 
     measures: list[Literal[tuple(EXTRA_METRICS)]]  # type: ignore[valid-type]
@@ -300,6 +302,7 @@ class EvaluationConfig(Node):
     keep_embeddings: bool
     map_classes: Annotated[list[Count], Field(min_length=1)]
     metrics: dict[MetricName, MetricNode] = {}
+    by: Literal["category"] | None = None
 
 
 class SearchConfig(Node):
@@ -402,6 +405,11 @@ class Config(Node):
             return self
         precision = "tf32" if self.precision == "fp32" else self.precision
         return self.model_copy(update={"precision": precision, "channels_last": True})
+
+    @property
+    def uses_categories(self) -> bool:
+        """Whether the result depends on the categories of the images."""
+        return self.data.sampler == "category" or self.evaluation.by is not None
 
     @property
     def crop_size(self) -> int | None:

@@ -20,7 +20,11 @@ FINAL_LABELS = {
     "mrr_at_r": "MRR@R",
     "fnmr_at_fmr_0.01": "FNMR@FMR 0.01",
     "fnmr_at_fmr_0.001": "FNMR@FMR 0.001",
+    "category_recall_at_1": "Recall@1, mean of categories",
+    "category_map_at_r": "MAP@R, mean of categories",
 }
+OF_CATEGORIES = ("recall_at_1", "map_at_r")  # scores of each category, of evaluation.by=category
+MEANS_OF_CATEGORIES = tuple(f"category_{name}" for name in OF_CATEGORIES)
 SAME = ("precision_at_1", "recall_at_1")  # equal by definition: tables show one row for both
 CHOICES = " | ".join([*reversed(LABELS), f"{RECALL}<K>"])  # first the usual selection metric
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-Sampler = Literal["random", "class_stream", "balanced"]  # data.sampler
+Sampler = Literal["random", "class_stream", "balanced", "category"]  # data.sampler
 Augmentation = Literal["random_resized_crop", "random_affine", "random_crop", "none"]
 MoreAugmentation = Literal["color_jitter", "rand_augment", "trivial_augment", "random_erasing"]
 RetrievalBackend = Literal["auto", "torch", "faiss"]  # evaluation.backend

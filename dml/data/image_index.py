@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,7 @@ TESTED = ("test", "query", "gallery")
 ROLES = ("train", *TESTED, "unused")
 BOX = re.compile(r"(.+)#(\d+),(\d+),(\d+),(\d+)")
 SAMPLE = 100  # images of a lazy sequence whose pixels are part of the fingerprint
+MISSING = ("None", "nan", "<NA>")  # texts of values of Python and pandas that are none
 SIZES = 1000  # files whose size is read; all of SOP takes minutes on a network file system
 
 
@@ -66,6 +68,8 @@ class ImageIndex:
         content: hash of the bytes of all images, if they are the user's own; else empty.
         notes: what a user should know of the images, a line each.
         class_names: names of the C classes in the order of their labels, where users name them.
+        categories: names of the N images' categories, such as the super-class of a product, empty
+            for an image without one; None: the dataset has no categories.
         features: to train and test on instead of the images; None: the images.
 
     Raises:
@@ -91,10 +95,13 @@ class ImageIndex:
     notes: tuple[str, ...] = ()
     features: StoredFeatures | None = None
     class_names: tuple[str, ...] = ()
+    categories: Sequence[str] | np.ndarray | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "labels", _check_labels(self.labels))
         object.__setattr__(self, "roles", np.asarray(self.roles))
+        categories = _check_categories(self.categories, len(self.labels))
+        object.__setattr__(self, "categories", categories)
         if not len(self.images) == len(self.labels) == len(self.roles):
             raise ValueError(
                 f"images, labels and roles differ in length: "
@@ -177,6 +184,32 @@ def _check_labels(labels: Any) -> np.ndarray:
             f"'unused'"
         )
     return array
+
+
+def _check_categories(categories: Any, count: int) -> np.ndarray | None:
+    """Returns the categories of the images as texts; None if no image has one.
+
+    Letters with accents are composed, so that equal names are one category.
+
+    Args:
+        categories: texts or numbers; None, NaN or an empty text: the image has none.
+        count: number of images.
+
+    Raises:
+        ValueError: there is not one per image.
+    """
+    if categories is None:
+        return None
+    if len(categories) != count:
+        raise ValueError(
+            f"categories: {len(categories)} for {count} images; give one per image, or None"
+        )
+    names = np.empty(count, dtype=object)  # one long name does not widen all
+    for row, category in enumerate(categories):
+        text = str(category)
+        is_missing = text in MISSING and not isinstance(category, str)
+        names[row] = "" if is_missing else unicodedata.normalize("NFC", text).strip()
+    return names if names.any() else None
 
 
 def describe_images(index: ImageIndex, scored: bool = True) -> list[str]:
@@ -272,6 +305,12 @@ class Subset:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    @property
+    def categories(self) -> np.ndarray | None:
+        """Names of the n images' categories, empty for none; None: the dataset has none."""
+        every = self.index.categories
+        return None if every is None else np.asarray(every)[self.rows]
 
     @property
     def num_classes(self) -> int:

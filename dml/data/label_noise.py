@@ -29,7 +29,8 @@ class LabelNoise:
 def add_label_noise(subset: Subset, rate: float, seed: int) -> tuple[Subset, LabelNoise]:
     """Assigns round(rate · n) random images of the subset to other classes, all equally likely.
 
-    Images outside the subset keep their labels, so that validation and test stay clean.
+    Images outside the subset keep their labels, so that validation and test stay clean. The
+    category of an image is that of the class that it is assigned to.
 
     Args:
         subset: the images to train on, of at least two classes.
@@ -46,4 +47,10 @@ def add_label_noise(subset: Subset, rate: float, seed: int) -> tuple[Subset, Lab
     wrong = (subset.labels[chosen] + step) % subset.num_classes
     labels = subset.index.labels.copy()
     labels[subset.rows[chosen]] = subset.classes[wrong]
-    return Subset(replace(subset.index, labels=labels), subset.rows), report
+    index = replace(subset.index, labels=labels)
+    if subset.categories is not None:
+        _, first = np.unique(subset.labels, return_index=True)
+        categories = np.array(subset.index.categories, dtype=object)
+        categories[subset.rows[chosen]] = subset.categories[first[wrong]]
+        index = replace(index, categories=categories)
+    return Subset(index, subset.rows), report

@@ -144,7 +144,78 @@ class BalancedBatches(_ClassBatches):
         return shuffled[draw * m : (draw + 1) * m]
 
 
-BatchSchedule = RandomBatches | ClassStreamBatches | BalancedBatches | CustomBatches
+class CategoryBatches(_ClassBatches):
+    """Batches of c categories × P classes of each × m images, whose negatives are similar.
+
+    The categories of a batch differ, and are drawn with probabilities proportional to their numbers
+    of classes; classes and images are drawn anew for each batch, without replacement. Of a category
+    with fewer than P classes all are taken, and some again; so are the images of a class with fewer
+    than m. This is `CategoryBalanceSampler` of OML (`resample_labels`, `weight_categories`); two
+    categories with half a batch of each are FastAP's (Cakir et al., 2019), section 4.3.
+
+    Args:
+        labels: one label 0..C−1 per image of the training subset.
+        batch_size: a multiple of `categories_per_batch` × `images_per_class`.
+        images_per_class: m ≥ 1.
+        seed: seed of all draws.
+        steps_per_epoch: steps of an epoch; default: the subset's number of images.
+        categories: one category 0..K−1 per class.
+        categories_per_batch: c, 1..K.
+
+    Raises:
+        ValueError: there are fewer than c categories.
+    """
+
+    def __init__(
+        self,
+        labels: np.ndarray,
+        batch_size: int,
+        images_per_class: int,
+        seed: int,
+        steps_per_epoch: int | None = None,
+        *,
+        categories: np.ndarray,
+        categories_per_batch: int,
+    ) -> None:
+        super().__init__(labels, batch_size, images_per_class, seed, steps_per_epoch)
+        self._classes_of = _rows_by_class(categories)
+        self._categories_per_batch = categories_per_batch
+        self._per_category, remainder = divmod(self._classes_per_batch, categories_per_batch)
+        if remainder:
+            raise ValueError(
+                f"batch_size: {batch_size} is no multiple of {categories_per_batch} categories x "
+                f"{images_per_class} images per class"
+            )
+        if categories_per_batch > len(self._classes_of):
+            raise ValueError(
+                f"categories_per_batch: {categories_per_batch} different categories in a batch; "
+                f"the training images have {len(self._classes_of)}"
+            )
+        self._weights = np.bincount(categories) / len(categories)
+
+    def batch(self, step: int) -> np.ndarray:
+        """Rows of step `step`, category by category and class by class."""
+        rng = np.random.default_rng([self._seed, 6, step])
+        count = len(self._classes_of)
+        drawn = rng.choice(count, self._categories_per_batch, replace=False, p=self._weights)
+        parts = []
+        for category in drawn:
+            for label in _draw(rng, self._classes_of[category], self._per_category):
+                parts.append(_draw(rng, self._rows_of[label], self._per_class))
+        return np.concatenate(parts)
+
+
+def _draw(rng: np.random.Generator, items: np.ndarray, count: int) -> np.ndarray:
+    """Returns different random items; if there are too few, each once and then some again."""
+    if count <= len(items):
+        return rng.choice(items, count, replace=False)
+    again = rng.choice(items, count - len(items))
+    return np.concatenate([rng.permutation(items), again])
+
+
+BatchSchedule = (
+    RandomBatches | ClassStreamBatches | BalancedBatches | CategoryBatches | CustomBatches
+)
 
 
 def build_schedule(
@@ -155,8 +226,16 @@ def build_schedule(
     images_per_class: int | None,
     seed: int,
     steps_per_epoch: int | None = None,
+    categories: np.ndarray | None = None,
+    categories_per_batch: int | None = None,
 ) -> BatchSchedule:
     """Returns the schedule of the option `data.sampler` for the labels of a subset.
+
+    Args:
+        sampler: a value of the option.
+        labels: one label 0..C−1 per image.
+        batch_size, images_per_class, seed, steps_per_epoch: see the classes of this module.
+        categories, categories_per_batch: of `category`, see `CategoryBatches`.
 
     Raises:
         ValueError: the sizes are incompatible; the message begins with the name of the argument,
@@ -167,6 +246,18 @@ def build_schedule(
     assert images_per_class is not None  # the check of the config
     if sampler == "class_stream":
         return ClassStreamBatches(labels, batch_size, images_per_class, seed, steps_per_epoch)
+    if sampler == "category":
+        assert categories is not None
+        assert categories_per_batch is not None  # the check of the config
+        return CategoryBatches(
+            labels,
+            batch_size,
+            images_per_class,
+            seed,
+            steps_per_epoch,
+            categories=categories,
+            categories_per_batch=categories_per_batch,
+        )
     return BalancedBatches(labels, batch_size, images_per_class, seed, steps_per_epoch)
 
 

@@ -57,6 +57,7 @@ OF_LOSS = (
     "optim.loss_lr",
     "data.sampler",
     "data.images_per_class",
+    "data.categories_per_batch",
     "code.",
 )
 STAND_INS = ("data.stand_in", "data.classes", "data.images_per_class_at_most")

@@ -17,7 +17,7 @@ import pandas as pd
 from dml.config.identity import identity, method_name
 from dml.config.schema import ExperimentConfig
 from dml.core.installation import shell_command
-from dml.core.metric_names import is_score, metric_label
+from dml.core.metric_names import MEANS_OF_CATEGORIES, is_score, metric_label
 from dml.core.option_values import EXTRA_METRICS
 from dml.core.statistics import Estimate
 from dml.results import compare
@@ -239,7 +239,8 @@ def build_report(
     """
     runs = make_runs(_read_stored(about.id, root, contributed))
     if about.source is None:  # which measures to print is up to the runs
-        measured = [name for name in (*EXTRA_METRICS, *runs.custom_metrics) if name in runs.table]
+        measures = (*EXTRA_METRICS, *MEANS_OF_CATEGORIES, *runs.custom_metrics)
+        measured = [name for name in measures if name in runs.table]
         about = about.model_copy(update={"metrics": about.metrics + measured})
     finished = runs.table[runs.table.state == "finished"]
     rows = _build_rows(runs.select(finished), cells, about)

@@ -21,6 +21,7 @@ from dml.core.atomic_io import replace_file
 from dml.core.class_labels import ADVICE, number_classes
 from dml.core.errors import UserError, first_line
 from dml.core.file_formats import describe_no_arrays
+from dml.core.metric_names import OF_CATEGORIES
 from dml.core.npz_files import check_sizes
 from dml.core.regular_files import open_regular
 from dml.retrieval.metrics import concatenate, mean_average_precision, retrieval_metrics
@@ -77,6 +78,43 @@ class SplitEmbeddings(NamedTuple):
             )
         except ValueError as error:
             raise UserError(f"evaluation: {error}") from error
+
+    def score_categories(
+        self, categories: np.ndarray, backend: str = "auto"
+    ) -> dict[str, dict[str, float]]:
+        """Returns Recall@1 and MAP@R of the queries of each category, against the whole gallery.
+
+        Args:
+            categories: of the B queries.
+            backend: see `dml.retrieval.retrieval_metrics`.
+
+        Returns:
+            Category → `recall_at_1` and `map_at_r` (0–1; absent if no query has a match), `queries`
+            and `queries_without_match`, in the order of the names.
+
+        Raises:
+            UserError: as `score`.
+        """
+        gallery, labels, self_index = self.gallery, self.gallery_labels, self.self_index
+        if gallery is None or labels is None:
+            gallery, labels = self.query, self.query_labels
+            self_index = torch.arange(len(labels), device=labels.device)
+        if self_index is None:
+            self_index = torch.full_like(self.query_labels, -1)
+        relevant = torch.bincount(labels, minlength=int(self.query_labels.max()) + 1)
+        has_match = relevant[self.query_labels] > (self_index >= 0).long()
+        scores: dict[str, dict[str, float]] = {}
+        for category in sorted(set(categories)):
+            is_part = torch.from_numpy(categories == category).to(has_match.device)
+            rows = (is_part & has_match).nonzero().flatten()
+            scores[category] = {"queries": len(rows)}
+            if len(rows):
+                queries = self.query[rows], self.query_labels[rows]
+                part = SplitEmbeddings(*queries, gallery, labels, self_index[rows])
+                metrics = part.score([1], backend)
+                scores[category] |= {name: metrics[name] for name in OF_CATEGORIES}
+            scores[category]["queries_without_match"] = int(is_part.sum()) - len(rows)
+        return scores
 
     def mean_average_precision(self) -> float:
         """Returns mAP by `dml.retrieval.mean_average_precision`.

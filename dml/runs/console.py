@@ -8,8 +8,16 @@ from typing import Any
 from rich.table import Table
 
 from dml.config.identity import method_name
-from dml.core.metric_names import format_metric, is_score, metric_label, select_columns, tabled
+from dml.core.metric_names import (
+    OF_CATEGORIES,
+    format_metric,
+    is_score,
+    metric_label,
+    select_columns,
+    tabled,
+)
 from dml.core.plain_console import PlainConsole
+from dml.core.plain_text import show_line
 from dml.core.run_log import run_logger
 from dml.core.secrets import mask_text
 from dml.core.statistics import Estimate, mean_per_repeat
@@ -60,6 +68,8 @@ def print_results(summary: dict[str, Any]) -> None:
     means = {name: value["mean"] for name, value in summary["metrics"].items()}
     untrained_means = {name: value["mean"] for name, value in summary["untrained"].items()}
     _print_custom(names, means, untrained_means)
+    if "categories" in summary:
+        _print_categories(summary["categories"], joined and joined["categories"])
     scores = (f"{metric_label(name)} {cell}" for name, cell in trained.items())
     run_logger.info("scores: %s", ", ".join(scores))
 
@@ -71,6 +81,8 @@ def print_scores(result: dict[str, Any], names: Iterable[str] = ()) -> None:
     cells = {name: f"{100 * v:.2f}" for name, v in metrics.items() if is_score(name)}
     _print_table(result["name"], result["stand_in"], caption, {"percent": cells})
     _print_custom(names, metrics, {})
+    if "categories" in result:
+        _print_categories(result["categories"])
 
 
 def _print_custom(
@@ -82,6 +94,38 @@ def _print_custom(
         if column in untrained:
             line += f" (untrained {format_metric(column, untrained[column])})"
         print_line(line)
+
+
+def _print_categories(
+    scores: Mapping[str, Mapping[str, Any]], joined: Mapping[str, Mapping[str, Any]] | None = None
+) -> None:
+    """Prints a table of the scores of each category.
+
+    Args:
+        scores: category → its queries and scores, or statistics of them over repeats.
+        joined: those of joined models.
+    """
+    table = Table(title=f"{_name}by category", caption="percent, means over queries")
+    table.add_column("category")
+    table.add_column("queries", justify="right")
+    columns = [(scores, name, metric_label(name)) for name in OF_CATEGORIES]
+    if joined is not None:
+        for name in OF_CATEGORIES:
+            columns.append((joined, name, f"{metric_label(name)} concatenated"))
+    for _, _, heading in columns:
+        table.add_column(heading, justify="right")
+    for category, numbers in scores.items():
+        cells = [_format_category(part[category].get(name)) for part, name, _ in columns]
+        table.add_row(show_line(category), str(numbers["queries"]), *cells)
+    _print_full_width(table)
+
+
+def _format_category(value: float | Mapping[str, Any] | None) -> str:
+    """Returns a score or its mean over repeats in percent; a dash for none."""
+    if value is None:
+        return DASH
+    mean = value["mean"] if isinstance(value, Mapping) else value
+    return f"{100 * mean:.2f}"
 
 
 def _format_scores(
@@ -107,6 +151,10 @@ def _print_table(
         table.add_column(heading, justify="right")
     for name, label in tabled(name for cells in columns.values() for name in cells).items():
         table.add_row(label, *(cells.get(name, DASH) for cells in columns.values()))
+    _print_full_width(table)
+
+
+def _print_full_width(table: Table) -> None:
     # On a terminal that is too narrow, long lines are better than numbers that are cut.
     full_width = console.measure(table, options=console.options.update(max_width=WIDEST)).maximum
     if full_width > console.width:

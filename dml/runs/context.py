@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -19,6 +19,7 @@ from dml.core.errors import UserError
 from dml.core.launcher import read_launch
 from dml.core.progress import show_task
 from dml.data.augmentations import CustomTransform, describe_difference
+from dml.data.categories import categories_of_classes, image_categories
 from dml.data.custom_sampler import OPTION, CustomBatches
 from dml.data.image_dataset import ImageSource
 from dml.data.image_index import ImageIndex
@@ -90,6 +91,18 @@ class RunContext:
         """The models of the run, in order."""
         c, p = self.config, self.config.protocol
         return create_jobs(p.splits, p.repeats, self.index, c.data.label_noise, c.seed)
+
+    def check_categories(self, jobs: Iterable[Job]) -> None:
+        """Checks that the images of models have the categories that their options need.
+
+        Raises:
+            UserError: an image has none, or a model has too few of them.
+        """
+        for job in jobs:
+            if self.config.data.sampler == "category":
+                _build_schedule(self.builder, job, seed=0)
+            if self.config.evaluation.by is not None and len(job.test.query):
+                image_categories(job.test.query, "evaluation.by")
 
     def take_model(self, job: Job) -> JobModel:
         """Returns the model of a job, and keeps no reference: it is freed after its training."""
@@ -216,12 +229,15 @@ def _build_schedule(builder: Builder, job: Job, seed: int) -> BatchSchedule:
     """Returns the schedule of the training batches.
 
     Raises:
-        UserError: there are not enough images to fill the batches.
+        UserError: there are not enough images to fill the batches, or no categories for them.
     """
     data, steps_per_epoch = builder.config.data, builder.config.protocol.steps_per_epoch
     if isinstance(data.sampler, dict):
         build, images = builder.sampler(job.train.labels), len(job.train)
         return CustomBatches(build, images, data.batch_size, seed, steps_per_epoch)
+    categories = None
+    if data.sampler == "category":
+        categories = categories_of_classes(job.train, OPTION)
     try:
         return build_schedule(
             data.sampler,
@@ -230,6 +246,8 @@ def _build_schedule(builder: Builder, job: Job, seed: int) -> BatchSchedule:
             images_per_class=data.images_per_class,
             seed=seed,
             steps_per_epoch=steps_per_epoch,
+            categories=categories,
+            categories_per_batch=data.categories_per_batch,
         )
     except ValueError as error:
         raise UserError(f"data.{error}") from error

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from dml.core.metric_names import recall_levels
 from dml.core.progress import show_progress, show_task
 from dml.core.signals import pending_stop
+from dml.data.categories import image_categories
 from dml.data.loaders import Batches, LoaderOptions, eval_batches
 from dml.data.protocol import Split
 from dml.retrieval.embeddings import SplitEmbeddings
@@ -59,6 +60,17 @@ class Evaluator:
         recall_at = recall_levels(self.split.query.index.recall_at, self.select_metric)
         scores = embeddings.to(self.options.device).score(recall_at, self.backend)
         return scores | score_all(self.metrics, embeddings, is_final)
+
+    def score_categories(self, embeddings: SplitEmbeddings) -> dict[str, dict[str, float]]:
+        """Returns the scores of each category (`SplitEmbeddings.score_categories`).
+
+        Raises:
+            UserError: a query has no category.
+        """
+        categories = image_categories(self.split.query, "evaluation.by")
+        score = embeddings.to(self.options.device).score_categories
+        with show_task("scoring categories"):
+            return self.world.broadcast_from_main(partial(score, categories, self.backend))
 
     @cached_property
     def _batches(self) -> list[Batches]:

@@ -29,6 +29,7 @@ from dml.retrieval.embeddings import (
     save_embeddings,
 )
 from dml.runs.build import Builder
+from dml.runs.category_scores import means_of_categories
 from dml.runs.console import console, print_line, print_scores
 from dml.runs.custom_metrics import CustomMetric, score_all
 from dml.runs.folder.code_changes import describe_changed_code
@@ -43,12 +44,13 @@ from dml.training.process_state import restored_process_state
 # Options that are used; others are ignored for stored embeddings, or decided by the run.
 FOR_BOTH = {"recall_at", "evaluation.backend", "device", "overwrite", "outputs"}
 CUSTOM_METRICS = "evaluation.metrics"
+BY = "evaluation.by"
 FOR_EMBEDDINGS = {"embeddings", *FOR_BOTH}
 EVALUATIONS = "evaluations"  # folder below outputs/
 ELSEWHERE = "outputs=<folder> puts the scores elsewhere"
 OF_LOADING = ("data.workers", "data.eval_batch_size")
 OF_IMAGES = ("data.max_pixels", "data.skip_corrupt")  # of a run, unless they are typed
-FOR_RUN = {"run", "trust", "save", "data.root", *OF_LOADING, *OF_IMAGES, *FOR_BOTH}
+FOR_RUN = {"run", "trust", "save", "data.root", BY, *OF_LOADING, *OF_IMAGES, *FOR_BOTH}
 
 
 @restored_process_state()
@@ -188,12 +190,16 @@ def _score_network(
     set_precision(trained.precision, device)
     model = Model(builder, embedder.to(device), index, device, builder.source(index))
     embeddings = model.embed(split)
-    result = {
+    result: dict[str, Any] = {
         "name": name,
         "stand_in": index.stand_in,
         "embedding_size": embedder.embedding_size,
         "metrics": _scores(config, embeddings, index.recall_at, trained),
     }
+    by = config.evaluation.by if BY in typed else trained.evaluation.by
+    if by is not None:
+        result["categories"] = model.evaluator(split).score_categories(embeddings)
+        result["metrics"] |= means_of_categories(result["categories"])
     if config.save is not None:
         save_embeddings(stored, embeddings, split.names, config.save, origin)
         print_line(f"embeddings  {stored}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -36,6 +36,7 @@ from dml.data.image_index import ImageIndex
 from dml.data.protocol import Job, trained_classes
 from dml.models.freezing import describe_trained
 from dml.models.lora import ALL, describe_adapters
+from dml.runs.category_scores import write_categories
 from dml.runs.console import console, print_line, print_results
 from dml.runs.context import RunContext
 from dml.runs.drawing_guard import DrawingGuard
@@ -201,7 +202,7 @@ class Experiment:
         """Prints the result of a finished run, and sends rows that its tracker lacks."""
         context, folder = self.context, self.folder
         if context.config.data.identified_by == "place":  # the user's images may have changed
-            self.world.broadcast_from_main(lambda: folder.check_dataset(context.index))
+            self.world.broadcast_from_main(lambda: self._check_dataset(()))
         print_line("already finished; overwrite=true starts it again")
         if self.tracker.keeps_a_copy:  # it was unreachable before, or is chosen afterwards
             with folder.locked(), track_run(self.tracker, describe_run(context, folder)):
@@ -213,6 +214,14 @@ class Experiment:
             with suppress(Busy):  # the process that trained the run draws them
                 self.world.run_on_main(partial(self._draw_left_curves, summary))
         return self._show(summary)
+
+    def _check_dataset(self, trained: Sequence[str]) -> None:
+        """Stores or compares what identifies the dataset; with its categories if they are used."""
+        context = self.context
+        index = context.index
+        if not context.config.uses_categories:
+            index = replace(index, categories=None)
+        self.folder.check_dataset(index, trained)
 
     def _draw_left_curves(self, summary: dict[str, Any]) -> None:
         """Draws curves that a stopped process has left."""
@@ -236,6 +245,7 @@ class Experiment:
         jobs = context.jobs if config.overwrite else self._unfinished_jobs()
         if not jobs:
             return
+        context.check_categories(jobs)
         with translate_resource_errors():
             model = context.take_model(jobs[0])
             sizes = model.job.train.num_classes, model.embedder.embedding_size
@@ -351,7 +361,7 @@ class Experiment:
         def write_config() -> str:
             trains = config.protocol.epochs > 0
             trained = trained_classes(config.protocol.splits, context.index) if trains else []
-            folder.check_dataset(context.index, trained)
+            self._check_dataset(trained)
             folder.write_config(config, self.overrides)
             return record_environment(folder)
 
@@ -403,6 +413,8 @@ class Experiment:
     def _store(self, summary: dict[str, Any]) -> None:
         """Writes the summary, before the curves and the tracker, which cannot cost it then."""
         DrawingGuard(self.folder.figures_state).plan()
+        if "categories" in summary:
+            write_categories(self.folder.categories, summary)
         write_json(self.folder.summary, summary)
 
     def _show(self, summary: dict[str, Any]) -> dict[str, Any]:

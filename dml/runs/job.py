@@ -16,6 +16,7 @@ from dml.core.progress import format_epoch, show_task
 from dml.core.signals import raise_on_signals
 from dml.data.loaders import end_processes
 from dml.data.protocol import FOLDS
+from dml.runs.category_scores import means_of_categories
 from dml.runs.console import print_line
 from dml.runs.context import JobModel
 from dml.runs.drawing_guard import DrawingGuard
@@ -67,7 +68,8 @@ class JobRun:
             `repeat`, `fold`, `embedding_size`, `validation` or `selection` (best weights; see
             `selection_section`), `best_epoch`, `best_step`, `steps`; of training `seconds` and
             `images_per_second`; without a search also `metrics` (test, best weights, and those of
-            `evaluation.measures`) and `untrained` (test, before training). `collapsed` if the
+            `evaluation.measures`) and `untrained` (test, before training); with `evaluation.by`
+            also `categories` (test, best weights). `collapsed` if the
             embeddings of the validation images by the best network are all equal.
 
         Raises:
@@ -185,6 +187,9 @@ class JobRun:
             rows = self.world.broadcast_from_main(lambda: history.job_rows(*self.job.key))
             result["untrained"] = untrained
             result["metrics"] = scores.score_test(rows, best)
+            if self.config.evaluation.by is not None and result["metrics"]:
+                result["categories"] = scores.score_categories()
+                result["metrics"] |= means_of_categories(result["categories"])
         self.world.broadcast_from_main(lambda: self._store(result))
         if self.figures is not None:
             self.model.restore_random_state()  # pictures do not depend on interruptions

@@ -115,6 +115,11 @@ class JobScores:
         extra = self._extra_metrics.of_run(rows, best, embeddings)
         return self.model.evaluator(split).score(embeddings, is_final=True) | extra
 
+    def score_categories(self) -> dict[str, dict[str, float]]:
+        """Returns the scores of each category of the test images, after `score_test`."""
+        split = self.model.job.test
+        return self.model.evaluator(split).score_categories(self._embeddings[AFTER])
+
     def draw(self, folder: Path, trained: bool) -> None:
         """Draws the test images before and after training.
 

@@ -14,8 +14,8 @@ OF_TIMM = ("backbone", "embedder", "transform", "precision")
 # Of a dataset, these act on training or on the pace alone.
 NOT_OF_IMAGES = (
     "data.name", "data.sampler", "data.pair_sampler", "data.batch_size", "data.micro_batch",
-    "data.images_per_class", "data.eval_batch_size", "data.workers", "data.cache",
-    "data.label_noise", "data.identified_by",
+    "data.images_per_class", "data.categories_per_batch", "data.eval_batch_size", "data.workers",
+    "data.cache", "data.label_noise", "data.identified_by",
 )  # fmt: skip
 
 

@@ -18,11 +18,13 @@ from dml.core.metric_names import recall_levels
 from dml.core.option_values import selection_section
 from dml.core.secrets import mask_options, mask_word, mask_words
 from dml.core.statistics import combine_scores
+from dml.data.categories import image_categories
 from dml.data.image_index import describe_images
 from dml.data.protocol import FOLDS, validates_one_class
 from dml.data.samplers import count_without_pairs
 from dml.models.embedder import NORMALIZERS
 from dml.retrieval.embeddings import concatenate_models
+from dml.runs.category_scores import combine_categories, means_of_categories
 from dml.runs.console import print_line
 from dml.runs.context import RunContext
 from dml.runs.custom_metrics import score_all
@@ -49,6 +51,9 @@ def summarize(context: RunContext, folder: RunFolder, results: Sequence[Result])
     concatenated = world.broadcast_from_main(partial(_score_ensembles, context, folder))
     section = selection_section(protocol.selected_on)
     rates = [result["images_per_second"] for result in results]
+    categories = {}
+    if "categories" in results[0]:
+        categories["categories"] = combine_categories(results)
     return {
         "result_id": result_id(config),
         "data": config.data.variant,
@@ -62,6 +67,7 @@ def summarize(context: RunContext, folder: RunFolder, results: Sequence[Result])
         "classes_tested": f"{len(tested)} images of {tested.num_classes} unseen classes",
         "embedding_size": results[-1]["embedding_size"],
         "metrics": combine_scores(results),
+        **categories,
         "concatenated": concatenated,
         section: combine_scores(results, section),
         "untrained": combine_scores(results, "untrained"),
@@ -94,12 +100,20 @@ def _score_ensembles(context: RunContext, folder: RunFolder) -> dict[str, Any] |
         metrics = embeddings.score(recall_at, config.evaluation.backend)
         metrics |= score_all(context.builder.metrics, embeddings, is_final=True)
         size = embeddings.query.shape[1]
-        repeats.append({"repeat": repeat, "metrics": metrics, "embedding_size": size})
-    return {
+        scores = {"repeat": repeat, "metrics": metrics, "embedding_size": size}
+        if config.evaluation.by is not None:
+            names = image_categories(context.jobs[0].test.query, "evaluation.by")
+            scores["categories"] = embeddings.score_categories(names, config.evaluation.backend)
+            scores["metrics"] |= means_of_categories(scores["categories"])
+        repeats.append(scores)
+    joined = {
         "embedding_size": repeats[-1]["embedding_size"],
         "metrics": combine_scores(repeats),
         "repeats": repeats,
     }
+    if config.evaluation.by is not None:
+        joined["categories"] = combine_categories(repeats)
+    return joined
 
 
 def describe_run(context: RunContext, folder: RunFolder) -> RunInfo:
@@ -140,6 +154,8 @@ def describe_batches(context: RunContext) -> str:
     if sampler != "random" and data.images_per_class:
         groups = data.batch_size // data.images_per_class
         drawn = f"{groups} groups of {data.images_per_class} of a class"
+    if sampler == "category":
+        drawn += f", of {data.categories_per_batch} categories"
     return f"{batch}, {drawn} (data.sampler={sampler})"
 
 

@@ -16,6 +16,15 @@ from dml.core.errors import ConfigError
         ("data.sampler=class_stream data.images_per_class=null", "data.images_per_class", "number"),
         ("data.sampler=class_stream data.images_per_class=1 loss.batch_kind=pair",
          "data.images_per_class", "2 or more"),
+        ("data.sampler=category data.categories_per_batch=3 data.images_per_class=4 "
+         "data.batch_size=100", "data.batch_size",
+         "batch 100 must be a multiple of 3 categories x 4 images per class (nearest 96, 108)"),
+        ("data.sampler=category data.categories_per_batch=3 data.images_per_class=4 "
+         "data.batch_size=8", "data.batch_size", "(nearest 12)"),
+        ("data.sampler=category data.images_per_class=4 data.categories_per_batch=null",
+         "data.categories_per_batch", "needs a number"),
+        ("data.sampler=category data.categories_per_batch=1 data.images_per_class=4 "
+         "data.batch_size=4 loss.batch_kind=pair", "data.batch_size", "holds one class"),
         ("transform.augmentation=random_resized_crop", "transform.size", "transform.size=64"),
     ],
 )  # fmt: skip
@@ -32,6 +41,10 @@ def test_an_option_without_effect_is_noted(changed):
     assert note.startswith("data.images_per_class has no effect")
     balanced = changed("data.images_per_class=4", "data.sampler=balanced")
     assert not [*find_notes(check(balanced))]
+    (note,) = find_notes(check(changed("data.categories_per_batch=2")))
+    assert note.startswith("data.categories_per_batch has no effect")
+    words = ("data.categories_per_batch=2", "data.images_per_class=4", "data.sampler=category")
+    assert not [*find_notes(check(changed(*words)))]
 
 
 @pytest.mark.parametrize(
@@ -74,6 +87,9 @@ def test_a_network_without_published_numbers_is_noted(composed):
     [
         (["data.batch_size=30"], "batch 30 must be a multiple of 4 processes (nearest 28, 32)"),
         (["data.batch_size=42", "data.sampler=balanced", "data.images_per_class=7"],
+         "must be a multiple of 4 processes (nearest 28, 56)"),
+        (["data.batch_size=42", "data.sampler=category", "data.images_per_class=7",
+          "data.categories_per_batch=2"],
          "must be a multiple of 4 processes (nearest 28, 56)"),
         (["data.batch_size=2"], "(nearest 4)"),
         (["protocol.workers=2"], "protocol.workers: 2 models in parallel"),

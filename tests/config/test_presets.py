@@ -3,6 +3,7 @@ import os
 import pytest
 from hydra.core.hydra_config import HydraConfig
 
+from dml.config.check import check
 from dml.config.presets import apply_params, extract_params, load_preset
 from dml.core.errors import ConfigError
 
@@ -87,3 +88,34 @@ def test_values_may_come_from_a_pipe_of_the_shell():
         os.close(reading)
     assert left is None
     assert found[0] == "optim.lr=0.25"
+
+
+@pytest.mark.parametrize(
+    ("loss", "data", "sampler", "batch", "epochs", "rates", "milestones"),
+    [
+        ("fastap", "sop", ("category", 2, 4), 256, 30, (1e-5, 1e-4), None),
+        ("smooth_ap", "inat", ("balanced", None, 4), 112, 90, (1e-5, 5e-5), [40, 70]),
+        ("recall_at_k", "sop", ("balanced", None, 4), 4000, 55, (2e-4, None), [25, 50]),
+        ("recall_at_k", "inat", ("balanced", None, 4), 4000, 90, (1e-4, None), [40, 70]),
+    ],
+)
+def test_settings_of_losses_that_rank_a_batch(
+    composed, loss, data, sampler, batch, epochs, rates, milestones
+):
+    """As read in the authors' code; the schedule has no argument of another one."""
+    words = ["protocol=pfml", f"loss={loss}", f"data={data}", "backbone=resnet50", "optim=adam"]
+    config = check(apply_params(composed(*words), "ranking", words))
+    chosen = config.data.sampler, config.data.categories_per_batch, config.data.images_per_class
+    assert (chosen, config.data.batch_size, config.protocol.epochs) == (sampler, batch, epochs)
+    assert (config.optim.lr, config.optim.groups.get("head", {}).get("lr")) == rates
+    if milestones is None:
+        assert config.optim.schedule is None
+    else:
+        schedule = dict(config.optim.schedule)
+        assert schedule.pop("_target_") == "torch.optim.lr_scheduler.MultiStepLR"
+        assert schedule == {"milestones": milestones, "gamma": 0.3}
+
+
+def test_smooth_ap_has_no_settings_of_its_code_on_sop():
+    with pytest.raises(ConfigError, match="only on inat"):
+        load_preset("ranking", "smooth_ap", "sop")

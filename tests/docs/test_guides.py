@@ -19,6 +19,7 @@ from PIL import Image
 
 from dml.cli import program
 from dml.config.check import check
+from dml.config.presets import apply_params, split_params
 from tests.conftest import TINY, compose_config, run_config, without_pictures
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -139,7 +140,8 @@ def _first_value(word: str) -> str:
 
 @pytest.mark.parametrize(("page", "words"), list(composed_commands()))
 def test_commands_that_need_something_are_valid(page, words, composed):
-    check(composed(*words))
+    params, others = split_params(words)
+    check(apply_params(composed(*others), params, others))
 
 
 def test_the_examples_of_contributing():

@@ -23,7 +23,7 @@ from dml.core.progress import show_progress
 from dml.core.regular_files import open_regular
 from dml.core.signals import raise_on_signals
 from dml.data.decode import DECODER, decode_image, is_opaque_format, map_in_threads, open_image
-from dml.data.image_index import ImageIndex, hash_text, split_box
+from dml.data.image_index import ImageIndex, Subset, hash_text, split_box
 
 SHOWN = 3  # images in a note
 
@@ -117,8 +117,18 @@ def inspect_images(index: ImageIndex) -> Inspection:
 def first_of_classes(index: ImageIndex) -> ImageIndex:
     """Returns the index of the first image of each class alone."""
     _, rows = np.unique(index.labels, return_index=True)
-    images = [index.images[row] for row in rows]
-    return replace(index, images=images, labels=index.labels[rows], roles=index.roles[rows])
+    return _take_rows(index, rows)
+
+
+def _take_rows(index: ImageIndex, rows: np.ndarray) -> ImageIndex:
+    """Returns the index of some images, with their labels in the whole dataset."""
+    return replace(
+        index,
+        images=[index.images[row] for row in rows],
+        labels=index.labels[rows],
+        roles=index.roles[rows],
+        categories=Subset(index, rows).categories,
+    )
 
 
 def check_images(index: ImageIndex) -> None:
@@ -152,7 +162,7 @@ def exclude_undecodable(index: ImageIndex, skip: bool, folder: Path) -> ImageInd
     if index.files is None:
         return index
     checked = _read_or_check(index.files, folder, index.max_pixels)
-    kept = [row for row, image in enumerate(checked) if image.problem is None]
+    kept = np.array([row for row, image in enumerate(checked) if image.problem is None], int)
     problems = _list_problems(checked)
     if problems and not skip:
         advice = (
@@ -164,11 +174,9 @@ def exclude_undecodable(index: ImageIndex, skip: bool, folder: Path) -> ImageInd
     if problems:
         classes, labels = np.unique(index.labels[kept], return_inverse=True)
         index = replace(
-            index,
-            images=[index.images[row] for row in kept],
+            _take_rows(index, kept),
             labels=labels.astype(np.int64),
             class_names=tuple(index.class_names[label] for label in classes if index.class_names),
-            roles=index.roles[kept],
             skipped=len(problems),
             notes=(*index.notes, _describe_skipped(index, checked)),
         )

@@ -1,4 +1,4 @@
-"""A user's images: one folder per class, or a CSV file with path, label and optionally split."""
+"""A user's images: folders of classes, or a CSV file with path, label, and split and category."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def read_folder(root: str | Path, split_seed: int | None = None) -> ImageIndex:
     - a folder `<split>/<class>/<image>` with the splits train and test, or train, query, gallery,
       in any spelling (`Train`, `cars_train`, `testing`; see `folder_names.find_splits`),
     - a CSV file with the columns path (relative to the CSV's folder, or absolute), label and,
-      optionally, split, and x_1, y_1, x_2, y_2 in pixels for boxes in upright images. Without the
-      split train it can be evaluated, not trained on.
+      optionally, split, category, and x_1, y_1, x_2, y_2 in pixels for boxes in upright images.
+      Without the split train it can be evaluated, not trained on.
 
     Without splits the first half of the classes is for training; protocols validate on the last of
     these. `1` and `01` are two classes. A class folder may have subfolders. Hidden files and
@@ -91,7 +91,7 @@ def read_folder(root: str | Path, split_seed: int | None = None) -> ImageIndex:
 
 
 def index_table(root: Path, table: pd.DataFrame, split_seed: int | None) -> ImageIndex:
-    """Returns the index of a table with the columns path, label and, optionally, split.
+    """Returns the index of a table with the columns path, label and, optionally, split, category.
 
     Raises:
         UserError: as `read_folder`, whose `split_seed` it takes too.
@@ -134,6 +134,7 @@ def index_table(root: Path, table: pd.DataFrame, split_seed: int | None) -> Imag
         fingerprint_name="folder",
         notes=tuple(notes),
         class_names=tuple(names),
+        categories=table["category"].tolist() if "category" in table else None,
     )
 
 
@@ -283,12 +284,13 @@ def _find_other_format(path: Path) -> str:
 
 
 def _read_csv(path: Path, required: Sequence[str] = ("path", "label")) -> pd.DataFrame:
-    """Returns path, label and, if given, split of the images in a CSV file.
+    """Returns path, label and, if they are there, split and category of the images in a CSV file.
 
     The file is UTF-8 with a header, separated by commas, semicolons or tabs. Spaces around a value
-    are ignored, and other columns after a warning; labels are names, never numbers. An image may
-    be listed with several boxes (`dml.data.image_index.split_box`). Rows without a box are whole
-    images; those without a label are left out, and counted in `attrs["notes"]`.
+    are ignored, and other columns after a warning; labels are names, never numbers. A category may
+    be missing. An image may be listed with several boxes (`dml.data.image_index.split_box`). Rows
+    without a box are whole images; those without a label are left out, and counted in
+    `attrs["notes"]`.
 
     Args:
         path: the file; the paths in it are absolute, or relative to its folder.
@@ -303,7 +305,7 @@ def _read_csv(path: Path, required: Sequence[str] = ("path", "label")) -> pd.Dat
     notes: list[str] = []
     if "label" in table:
         table, notes = _leave_out_unlabeled(path, table, required)
-    needed = table.drop(columns=BOX, errors="ignore")
+    needed = table.drop(columns=[*BOX, "category"], errors="ignore")
     for row in table[needed.isna().any(axis=1)].to_numpy(str):
         _refuse(path, f"a value is missing: {', '.join(row)}")
     try:
@@ -361,13 +363,16 @@ def _select_columns(path: Path, table: pd.DataFrame, required: Sequence[str]) ->
         )
     if set(BOX).issubset(table):
         columns += BOX
+    needed = columns.copy()  # a row with a category alone is empty
+    if "category" in table:
+        columns.append("category")
     unused = [name for name in table if name not in columns]
     if unused:
         log.warning("%s: columns that are not used: %s", path, ", ".join(unused))
     used = table[columns]
     for name in columns:
         used[name] = used[name].str.strip()
-    return used.replace("", None).dropna(how="all")
+    return used.replace("", None).dropna(how="all", subset=needed)
 
 
 def _append_boxes(path: Path, table: pd.DataFrame) -> None:

@@ -24,6 +24,8 @@ SPLITS = {
 def read_inat(root: str | Path, images: int = IMAGES, classes: int = 8_142) -> ImageIndex:
     """Returns the index of iNaturalist-2018: a class is a folder `<super category>/<category>`.
 
+    The categories of the index are the super categories.
+
     Args:
         root: the folder that contains `inat/`.
         images, classes: expected counts.
@@ -42,6 +44,7 @@ def _read_splits(dataset: PublishedDataset, folder: Path) -> ImageTable:
     names: list[str] = []
     labels: list[str] = []
     roles: list[str] = []
+    categories: list[str] = []
     for role, part in SPLITS.items():
         path = find_part(folder, part)
         with dataset.reading(path):
@@ -51,10 +54,11 @@ def _read_splits(dataset: PublishedDataset, folder: Path) -> ImageTable:
                 names.append(f"{super_category}/{category}/{image}")
                 labels.append(f"{super_category}/{category}")
                 roles.append(role)
+                categories.append(super_category)
     if dataset.images == len(roles) == IMAGES:
         _check_split(dataset, roles.count("train"))
     files = match_files(find_part(folder, IMAGE_FOLDER), names)
-    return ImageTable(files, labels, roles)
+    return ImageTable(files, labels, roles, categories=categories)
 
 
 def _check_split(dataset: PublishedDataset, training: int) -> None:

@@ -1,11 +1,15 @@
 """In-Shop Clothes Retrieval (DeepFashion) as published, with query and gallery (Liu et al., 2016).
 
-3,997 items for training; 3,985 unseen items with 14,218 query and 12,612 gallery images.
+3,997 items for training; 3,985 unseen items with 14,218 query and 12,612 gallery images. The
+categories are the garments, the folder `Dresses` of `img/WOMEN/Dresses/…`, without the gender, as
+in OML.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
 
 from dml.core.errors import UserError
 from dml.data.image_index import ImageIndex
@@ -83,7 +87,23 @@ def _read_partition(dataset: PublishedDataset, folder: Path, partition: Path) ->
         unknown = sorted(set(roles) - set(STATUSES))
         if unknown:
             raise ValueError(f"roles: unknown {unknown[0]!r}; valid are {', '.join(STATUSES)}")
-        return ImageTable(files, table["item_id"], roles)
+        garments = _find_garments(names, table["item_id"])
+        return ImageTable(files, table["item_id"], roles, categories=garments)
+
+
+def _find_garments(names: Iterable[str], items: Iterable[str]) -> list[str]:
+    """Returns the garment of each image, one for all images of an item: that of most of them.
+
+    Args:
+        names: paths `WOMEN/Dresses/id_00000001/01_front.jpg`.
+        items: the item of each image.
+    """
+    items = list(items)
+    folders: dict[str, Counter[str]] = {}
+    for name, item in zip(names, items, strict=True):
+        garment = PurePosixPath(name).parent.parent.name
+        folders.setdefault(item, Counter())[garment] += 1
+    return [folders[item].most_common(1)[0][0] for item in items]
 
 
 def _find_images(dataset: PublishedDataset, folder: Path) -> Path:

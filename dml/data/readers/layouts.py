@@ -40,6 +40,7 @@ class ImageTable(NamedTuple):
         boxes: N×4, left, top, right and bottom in pixels from 0, without the last row and column;
             NaN: the image has no box. None: the layout has no boxes.
         notes: what a user should know of the table.
+        categories: N names (`ImageIndex.categories`); None: the dataset has no categories.
     """
 
     files: Sequence[Path]
@@ -47,6 +48,7 @@ class ImageTable(NamedTuple):
     roles: Sequence[str] | np.ndarray
     boxes: np.ndarray | None = None
     notes: tuple[str, ...] = ()
+    categories: Sequence[str] | None = None
 
 
 @dataclass(frozen=True)

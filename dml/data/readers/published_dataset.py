@@ -239,6 +239,7 @@ class PublishedDataset:
             recall_at=self.recall_at,
             root=self.root if root is None else root,
             notes=table.notes,
+            categories=table.categories,
         )
 
     def read_rendered(self, columns: tuple[str, str], fingerprint: str | None) -> ImageIndex:

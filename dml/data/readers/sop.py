@@ -1,8 +1,11 @@
-"""Stanford Online Products as published: 11,318 training, 11,316 test classes (Song, 2016)."""
+"""Stanford Online Products as published: 11,318 training, 11,316 test classes (Song, 2016).
+
+The categories are the twelve super-classes, by the folders of the images: `bicycle_final/…`.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 
@@ -51,7 +54,9 @@ def _read_tables(dataset: PublishedDataset, folder: Path, images: Path) -> Image
         names += table["path"].tolist()
         labels += table["class_id"].tolist()
         roles += [role] * len(table)
-    return ImageTable(match_files(images, names), labels, roles)
+    folders = [PurePosixPath(name).parent.name for name in names]
+    categories = [folder.removesuffix("_final") for folder in folders]
+    return ImageTable(match_files(images, names), labels, roles, categories=categories)
 
 
 LAYOUTS = (

@@ -27,7 +27,7 @@ from dml.core.locks import lock_all, try_lock
 from dml.core.regular_files import read_regular_text
 from dml.core.replaced_folder import recover_folder
 from dml.core.secrets import mask_options, mask_words
-from dml.data.image_index import ImageIndex
+from dml.data.image_index import ImageIndex, hash_text
 from dml.runs.folder.stored_run import WEIGHTS, StoredRun, is_run, read_config
 
 RUN_LOCK = "run.lock"  # of the process that trains
@@ -38,6 +38,7 @@ STAGE_EMBEDDINGS = "test_embeddings_stage{:02d}.npz"  # at the end of a stage of
 OF_RUNS = (
     *("checkpoints", "search", "figures", "history.csv", "best.yaml", "dataset.json", "run_id"),
     "environment.json",
+    "categories.csv",
 )
 FIGURES_STATE = "figures_state.txt"  # beside a result or summary while its figures are left to draw
 
@@ -50,6 +51,7 @@ class RunFolder:
         command: the command of the run, one line to copy.
         history: one row per evaluation.
         summary: scores; its presence means that the run is finished.
+        categories: scores of each category, of `evaluation.by`.
         figures_state: exists while the figures of a finished run are left to draw.
         dataset: name, size and fingerprint of the dataset, and a hash of a user's own images.
         environment: versions and commit of each start that changed them.
@@ -67,6 +69,7 @@ class RunFolder:
         self.command = self.path / "command.txt"
         self.history = self.path / "history.csv"
         self.summary = self.path / "summary.json"
+        self.categories = self.path / "categories.csv"
         self.dataset = self.path / "dataset.json"
         self.environment = self.path / "environment.json"
         self.figures = self.path / "figures"
@@ -135,6 +138,8 @@ class RunFolder:
         dataset = {"name": index.name, "images": images, "fingerprint": index.fingerprint()}
         if index.content:
             dataset["content"] = index.content
+        if index.categories is not None:
+            dataset["categories"] = hash_text("\n".join(index.categories))
         if stored is None:
             if trained:
                 dataset["trained_classes"] = list(trained)
@@ -142,9 +147,12 @@ class RunFolder:
             return
         # A run of an earlier version has stored no content.
         same_content = stored.get("content", index.content) == index.content
-        if stored.get("fingerprint") != dataset["fingerprint"] or not same_content:
+        same_categories = stored.get("categories") == dataset.get("categories")
+        same_images = stored.get("fingerprint") == dataset["fingerprint"] and same_content
+        if not (same_images and same_categories):
+            changed = "categories" if same_images else "images, labels or splits"
             raise UserError(
-                f"data: {index.name} has other images, labels or splits ({images} images) than "
+                f"data: {index.name} has other {changed} ({images} images) than "
                 f"when {self.path} was started ({stored.get('images')} images); "
                 f"overwrite=true starts anew with those of today"
             )
