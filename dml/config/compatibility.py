@@ -134,25 +134,23 @@ def _find_class_conflicts(config: Config, options: dict[str, Any]) -> Iterator[t
     """
     protocol = config.protocol
     is_closed = has_seen_classes(protocol.splits)
-    for option in ("name", "result_id"):
-        is_named = CLOSED_SET in getattr(protocol, option)
-        if is_named and not is_closed:
-            problem = f"the name of a closed set with splits '{protocol.splits}'"
-            yield f"protocol.{option}", f"{problem}, whose test classes are unseen; choose another"
-        elif is_closed and not is_named:
-            problem = f"splits '{protocol.splits}' test the classes that they train on"
-            yield "protocol.splits", f"{problem}; use protocol=closed_set, whose runs stand apart"
-            break
-    if not is_closed:
-        for name in SHARES:
-            if f"protocol.{name}" in options:
-                yield f"protocol.{name}", "is an option of protocol=closed_set alone; leave it out"
-    elif protocol.test_share + protocol.validation_share >= 1:
+    is_named = [CLOSED_SET in name for name in (protocol.name, protocol.result_id)]
+    if is_closed and not all(is_named):
+        problem = f"splits '{protocol.splits}' test the classes that they train on"
+        yield "protocol.splits", f"{problem}; use protocol=closed_set, whose runs stand apart"
+    elif any(is_named) and not is_closed:
+        problem = f"'{protocol.splits}' tests unseen classes, and '{protocol.name}' names a closed"
+        yield "protocol.splits", f"{problem} set; use another protocol"
+    elif is_closed and protocol.test_share + protocol.validation_share >= 1:
         yield (
             "protocol.test_share",
             f"{protocol.test_share:g} and protocol.validation_share={protocol.validation_share:g} "
             f"leave nothing to train on; their sum must be less than 1",
         )
+    elif not is_closed:
+        for name in SHARES:
+            if f"protocol.{name}" in options:
+                yield f"protocol.{name}", "is an option of protocol=closed_set alone; leave it out"
 
 
 def _find_size_conflicts(config: Config) -> Iterator[tuple[str, str]]:

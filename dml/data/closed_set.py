@@ -108,12 +108,13 @@ def count_held_out(images: int, shares: Shares) -> tuple[int, int]:
 def leave_out_untrained(index: ImageIndex) -> ImageIndex:
     """Returns the index without held-out images of classes that have no training images.
 
-    They are none of a closed set: of a user's split, or after damaged images were left out.
+    They are none of a closed set: of a user's split, or after damaged images were left out. An
+    index without training images, to be scored only, is returned unchanged.
     """
     held = np.isin(index.roles, HELD_OUT)
     trained = np.unique(index.labels[index.roles == "train"])
     unknown = held & ~np.isin(index.labels, trained)
-    if not unknown.any():
+    if not unknown.any() or not len(trained):
         return index
     classes = len(np.unique(index.labels[unknown]))
     note = (
@@ -136,8 +137,8 @@ def describe_parts(index: ImageIndex) -> list[str]:
     untested = len(trained) - len(tested)
     if untested:
         notes.append(
-            f"data: {untested} of {len(trained)} classes have no test images (those of a class with "
-            f"fewer than {LEAST_DIVIDED} images are all for training)"
+            f"data: {untested} of {len(trained)} classes have no test images; a class with fewer "
+            f"than {LEAST_DIVIDED} images is for training only"
         )
     return notes
 
