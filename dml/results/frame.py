@@ -31,7 +31,7 @@ from dml.core.csv_cells import unquote_formula, write_csv
 from dml.core.errors import UserError, first_line
 from dml.core.installation import shell_command
 from dml.core.metric_names import is_score, select_columns
-from dml.core.option_values import SEEN_CLASSES, has_seen_classes
+from dml.core.option_values import has_seen_classes
 from dml.core.regular_files import open_regular
 from dml.core.secrets import mask_options
 from dml.core.statistics import Estimate
@@ -60,6 +60,7 @@ OF_LOSS = (
     "data.images_per_class",
     "code.",
 )
+SEEN = " (seen classes)"  # mark of a protocol that tests the classes of the training
 STAND_INS = ("data.stand_in", "data.classes", "data.images_per_class_at_most")
 SENT = ["folder", "summary"]  # columns of a file of runs
 
@@ -397,7 +398,7 @@ def name_texts(runs: Runs, group: str) -> list[str]:
         if group == "data" and any(map(options.get, STAND_INS)):
             mark = " (stand-in)"
         if group == "protocol" and has_seen_classes(options.get("protocol.splits")):
-            mark = f" ({SEEN_CLASSES})"
+            mark = SEEN
         texts.append(f"{name}{mark}")
     return texts
 

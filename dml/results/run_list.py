@@ -26,6 +26,7 @@ from dml.results.frame import (
     GROUPS,
     NAMED,
     NAMES,
+    SEEN,
     Runs,
     common_names,
     differing_options,
@@ -251,7 +252,9 @@ def _option_columns(runs: Runs) -> list[Column]:
         columns.append(_column("name", names))
     next_rank = 20
     for title, texts in option_columns(runs).items():
-        if title in GROUPS:
+        if any(text.endswith(SEEN) for text in texts):
+            columns.append(Column(title, texts))  # however narrow the table
+        elif title in GROUPS:
             columns.append(_column(title, texts))
         else:
             columns.append(Column(title, texts, next_rank))
