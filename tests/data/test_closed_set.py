@@ -217,6 +217,11 @@ def test_folders_with_the_same_classes_in_training_and_test(tmp_path):
     assert len(names(divided, "validation")) == 2
 
 
+@pytest.mark.promise(
+    "guides/own_images.md",
+    "a test image of a closed set is a training image too, pixel for pixel: a note counts such "
+    "copies",
+)
 def test_copies_of_training_images_in_the_test_are_counted(tmp_path):
     photos = class_folders(tmp_path / "photos", classes=2, per_class=10)
     divided = divide_classes(read_folder(photos, shared_classes=True), USUAL)
