@@ -132,6 +132,8 @@ def _find_class_conflicts(config: Config, options: dict[str, Any]) -> Iterator[t
 
     Tables tell protocols apart by their names, so that a closed set needs one of its own.
     """
+    if "shared_classes" in config.data.reader:
+        yield "data.reader.shared_classes", "follows from the protocol; use protocol=closed_set"
     protocol = config.protocol
     is_closed = has_seen_classes(protocol.splits)
     is_named = [CLOSED_SET in name for name in (protocol.name, protocol.result_id)]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dml.core.errors import UserError
@@ -67,6 +67,7 @@ def test_numbers_of_test_and_validation_images(images, shares, expected):
     assert count_held_out(images, shares) == expected
 
 
+@settings(deadline=None)
 @given(st.integers(0, 300), PERCENT, PERCENT.filter(lambda percent: percent < 40))
 def test_no_class_is_tested_without_training(images, of_test, of_validation):
     test, validation = of_test / 100, of_validation / 100
@@ -82,6 +83,7 @@ def test_no_class_is_tested_without_training(images, of_test, of_validation):
         assert abs(validated - validation * images) <= max(0.5, 1 - validation * images) + 1e-9
 
 
+@settings(deadline=None, max_examples=40)
 @given(
     st.lists(st.integers(1, 12), min_size=2, max_size=6),
     st.integers(0, 3),

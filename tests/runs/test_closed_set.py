@@ -183,6 +183,7 @@ def test_the_division_is_that_of_its_seed_and_not_of_the_run(tmp_path):
         (["protocol=validation", "+protocol.neighbors=3"], "protocol.neighbors: is an option of"),
         (["protocol=mlrc", "protocol.select_metric=accuracy_neighbors"], "of protocol=closed_set"),
         (["protocol.select_metric=accuracy"], "accuracy_class_mean | accuracy_neighbors"),
+        (["protocol=validation", "+data.reader.shared_classes=true"], "data.reader.shared_classes"),
         (["protocol.selected_on=test"], "protocol.selected_on: splits 'closed_set'"),
     ],
 )
