@@ -5,6 +5,7 @@ from __future__ import annotations
 from dml.config.constructor import Constructor
 from dml.config.schema import Config
 from dml.core.launcher import read_launch
+from dml.core.option_values import has_seen_classes
 from dml.data.image_index import ImageIndex
 
 # Readers that list files, and need no torch.
@@ -25,8 +26,9 @@ def read_early(config: Config) -> ImageIndex | None:
     data = config.data
     if data.reader["_target_"] not in READERS or read_launch().size > 1:
         return None
-    reader = Constructor(data.reader, "data.reader", ("root",))
+    reader = Constructor(data.reader, "data.reader", ("root", "shared_classes"))
     if reader.problems:
         return None  # reported later, together with those of other options
-    index: ImageIndex = reader(**reader.select_missing({"root": data.root}))
+    supplied = {"root": data.root, "shared_classes": has_seen_classes(config.protocol.splits)}
+    index: ImageIndex = reader(**reader.select_missing(supplied))
     return index

@@ -9,11 +9,13 @@ from typing import Any
 from dml.config import search_space
 from dml.config.schema import LORA, MAX_PIXELS, Config, EvaluateConfig, Lora
 from dml.core.launcher import read_launch
-from dml.core.metric_names import CHOICES, can_select, select_columns
-from dml.core.option_values import SPLITS
+from dml.core.metric_names import ACCURACIES, CHOICES, can_select, select_columns
+from dml.core.option_values import SPLITS, has_seen_classes
 
 METRIX, I_MIX = "dml.methods.metrix.Metrix", "dml.methods.mixing_baselines.IMix"
 TIMM_BACKBONE = "dml.models.backbones.TimmBackbone"
+CLOSED_SET = "closed_set"  # value of protocol.splits, and a part of the name of its protocols
+SHARES = ("test_share", "validation_share", "split_seed", "neighbors")  # options of closed_set
 FEATURES, IDENTITY = "dml.data.readers.features.read_features", "dml.models.identity.Identity"
 
 
@@ -90,12 +92,13 @@ def _find_selection_conflicts(config: Config, options: dict[str, Any]) -> Iterat
     if config.search is not None:
         yield from search_space.find_problems(config.space, options)
     if config.search is not None and protocol.selected_on != "validation":
-        others = "validation, holdout, mlrc, mlrc_ccp or mlrc_features"
+        others = "validation, holdout, closed_set, mlrc, mlrc_ccp or mlrc_features"
         problem = f"protocol '{protocol.name}' has no validation data to search on"
         yield "search", f"{problem}; use protocol={others}"
     if config.optim.schedule_args and config.optim.schedule is None:
         yield "optim.schedule_args", "there is no schedule; write optim.schedule=step or cosine too"
     yield from _find_metric_conflicts(config)
+    yield from _find_class_conflicts(config, options)
     selected_on = SPLITS[protocol.splits].selected_on
     if selected_on != protocol.selected_on:
         problem = f"splits '{protocol.splits}' select the epoch on {selected_on}"
@@ -112,9 +115,44 @@ def _find_metric_conflicts(config: Config) -> Iterator[tuple[str, str]]:
             "the metric selects the best epoch (protocol.select_metric), so that every "
             "evaluation needs it; leave best_only out",
         )
-    if not owners and not can_select(select):
-        choices = " | ".join([CHOICES, *metrics])
-        yield "protocol.select_metric", f"'{select}' must be one of {choices}"
+    seen_classes = has_seen_classes(config.protocol.splits)
+    if owners or can_select(select, seen_classes):
+        return
+    choices = [CHOICES, *metrics]
+    if seen_classes:
+        choices[1:1] = ACCURACIES
+    problem = f"'{select}' must be one of {' | '.join(choices)}"
+    if select in ACCURACIES:
+        problem += "; accuracies are of protocol=closed_set"
+    yield "protocol.select_metric", problem
+
+
+def _find_class_conflicts(config: Config, options: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yields conflicts of the classes of the test with the name of the protocol, and of shares.
+
+    Tables tell protocols apart by their names, so that a closed set needs one of its own.
+    """
+    if "shared_classes" in config.data.reader:
+        yield "data.reader.shared_classes", "follows from the protocol; use protocol=closed_set"
+    protocol = config.protocol
+    is_closed = has_seen_classes(protocol.splits)
+    is_named = [CLOSED_SET in name for name in (protocol.name, protocol.result_id)]
+    if is_closed and not all(is_named):
+        problem = f"splits '{protocol.splits}' test the classes that they train on"
+        yield "protocol.splits", f"{problem}; use protocol=closed_set, whose runs stand apart"
+    elif any(is_named) and not is_closed:
+        problem = f"'{protocol.splits}' tests unseen classes, and '{protocol.name}' names a closed"
+        yield "protocol.splits", f"{problem} set; use another protocol"
+    elif is_closed and protocol.test_share + protocol.validation_share >= 1:
+        yield (
+            "protocol.test_share",
+            f"{protocol.test_share:g} and protocol.validation_share={protocol.validation_share:g} "
+            f"leave nothing to train on; their sum must be less than 1",
+        )
+    elif not is_closed:
+        for name in SHARES:
+            if f"protocol.{name}" in options:
+                yield f"protocol.{name}", "is an option of protocol=closed_set alone; leave it out"
 
 
 def _find_size_conflicts(config: Config) -> Iterator[tuple[str, str]]:

@@ -148,6 +148,7 @@ BatchSize = Annotated[int, Field(ge=1, le=1_000_000)]
 Pixels = Annotated[int, Field(ge=1, le=MAX_PIXELS)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(gt=0, lt=1)]
 Interval = Annotated[list[Positive], Field(min_length=2, max_length=2)]
 TargetNode = Annotated[dict[str, Any], _with_keys_of(_Target)]
 NamedNode = Annotated[dict[str, Any], _with_keys_of(_NamedTarget)]
@@ -270,7 +271,11 @@ class StoppingConfig(Node):
 
 
 class ProtocolConfig(Node):
-    """The models to train, their classes, the length of training and the selection of an epoch."""
+    """The models to train, their classes, the length of training and the selection of an epoch.
+
+    Attributes:
+        test_share, validation_share, split_seed, neighbors: of closed sets (`dml.data.closed_set`).
+    """
 
     name: FolderName
     result_id: Text
@@ -286,6 +291,10 @@ class ProtocolConfig(Node):
     stopping: StoppingConfig
     trials: Count
     workers: Annotated[int, Field(ge=1, le=1024)]
+    test_share: Share = 0.2
+    validation_share: Share = 0.2
+    split_seed: CountFromZero = 0
+    neighbors: Count = 5
 
 
 class EvaluationConfig(Node):

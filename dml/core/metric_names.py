@@ -25,6 +25,11 @@ FINAL_LABELS = {
 }
 OF_CATEGORIES = ("recall_at_1", "map_at_r")  # scores of each category, of evaluation.by=category
 MEANS_OF_CATEGORIES = tuple(f"category_{name}" for name in OF_CATEGORIES)
+# Under `protocol=closed_set`, by the training images; computed at every evaluation if they select.
+ACCURACIES = {
+    "accuracy_class_mean": "accuracy (class mean)",
+    "accuracy_neighbors": "accuracy (neighbors)",
+}
 SAME = ("precision_at_1", "recall_at_1")  # equal by definition: tables show one row for both
 CHOICES = " | ".join([*reversed(LABELS), f"{RECALL}<K>"])  # first the usual selection metric
 
@@ -46,8 +51,15 @@ def is_taken(name: str) -> bool:
     return is_metric or name in COLUMNS or name.startswith(BEGINNINGS)
 
 
-def can_select(name: str) -> bool:
-    """Returns whether every evaluation has a score of this name, so that it can select an epoch."""
+def can_select(name: str, seen_classes: bool = False) -> bool:
+    """Returns whether every evaluation has a score of this name, so that it can select an epoch.
+
+    Args:
+        name: of the score.
+        seen_classes: whether the protocol tests the classes of the training, which have accuracies.
+    """
+    if seen_classes and name in ACCURACIES:
+        return True
     return name in LABELS or re.fullmatch(rf"{RECALL}\d+", name) is not None
 
 
@@ -64,6 +76,7 @@ def is_score(name: str) -> bool:
     return (
         name in LABELS
         or name in FINAL_LABELS
+        or name in ACCURACIES
         or (name.startswith(RECALL) and name.removeprefix(RECALL).isdecimal())
     )
 
@@ -97,4 +110,4 @@ def metric_label(name: str) -> str:
     """Returns a metric's name as papers print it (`Recall@1`, `MAP@R`); other names unchanged."""
     if name.startswith(RECALL):
         return f"Recall@{name.removeprefix(RECALL)}"
-    return {**LABELS, **FINAL_LABELS}.get(name, name)
+    return {**LABELS, **FINAL_LABELS, **ACCURACIES}.get(name, name)

@@ -24,11 +24,13 @@ class SplitScheme:
         folds: models trained per repeat.
         training_share: share of the training classes on which a model is trained, 0–1.
         selected_on: the classes on which the best epoch is selected; nothing: the last one counts.
+        seen_classes: whether the classes of the test are those of the training.
     """
 
     folds: int
     training_share: float
     selected_on: Literal["test", "validation", "nothing"] = "validation"
+    seen_classes: bool = False
 
 
 SPLITS = {
@@ -37,7 +39,20 @@ SPLITS = {
     "ccp": SplitScheme(4, 0.75),
     "holdout": SplitScheme(1, 2 / 3),
     "all": SplitScheme(1, 1.0, selected_on="nothing"),
+    "closed_set": SplitScheme(1, 0.6, seen_classes=True),
 }
+SEEN_CLASSES = "classes seen in training"  # mark of scores in tables
+
+
+def has_seen_classes(splits: str | None) -> bool:
+    """Returns whether a value of `protocol.splits` tests the classes that it trains on."""
+    return splits in SPLITS and SPLITS[splits].seen_classes
+
+
+def describe_classes(splits: str) -> str:
+    """Returns what the test classes of a value of `protocol.splits` are, in words."""
+    return SEEN_CLASSES if has_seen_classes(splits) else "unseen classes"
+
 
 SECTIONS = ("validation", "selection")  # names of the scores that select the best epoch
 

@@ -17,6 +17,7 @@ import numpy as np
 from dml.core.option_values import MAX_IMAGE_PIXELS
 
 TESTED = ("test", "query", "gallery")
+HELD_OUT = ("validation", *TESTED)  # roles of images that nothing is trained on
 ROLES = ("train", *TESTED, "unused")
 BOX = re.compile(r"(.+)#(\d+),(\d+),(\d+),(\d+)")
 SAMPLE = 100  # images of a lazy sequence whose pixels are part of the fingerprint
@@ -54,7 +55,8 @@ class ImageIndex:
             that fits in memory, or any object with a length whose items are images of Pillow or
             uint8 arrays H×W×3, made at every access.
         labels: N integers 0..C−1, re-indexed in class order over the whole dataset.
-        roles: N strings: `train`, `test`, `query`, `gallery`, or `unused`.
+        roles: N strings: `train`, `test`, `query`, `gallery`, or `unused`; with `shared_classes`
+            also `validation`.
         recall_at: the K of Recall@K that the literature reports on this dataset.
         stand_in: True for small data that stands in for a benchmark; reports mark its results.
         own_split: True if the user defined the split; protocols then keep it.
@@ -70,11 +72,12 @@ class ImageIndex:
         class_names: names of the C classes in the order of their labels, where users name them.
         categories: names of the N images' categories, such as the super-class of a product, empty
             for an image without one; None: the dataset has no categories.
+        shared_classes: True if a class may be in both training and test (`dml.data.closed_set`).
         features: to train and test on instead of the images; None: the images.
 
     Raises:
         ValueError: the lengths differ, labels are no integers from 0, a role is unknown, or a class
-            is in both training and test.
+            is in both training and test without `shared_classes`.
     """
 
     name: str
@@ -96,6 +99,7 @@ class ImageIndex:
     features: StoredFeatures | None = None
     class_names: tuple[str, ...] = ()
     categories: Sequence[str] | np.ndarray | None = None
+    shared_classes: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "labels", _check_labels(self.labels))
@@ -107,11 +111,14 @@ class ImageIndex:
                 f"images, labels and roles differ in length: "
                 f"{len(self.images)}, {len(self.labels)}, {len(self.roles)}"
             )
-        unknown = sorted(set(np.unique(self.roles).tolist()) - set(ROLES))
+        valid = (*ROLES, "validation") if self.shared_classes else ROLES
+        unknown = sorted(set(np.unique(self.roles).tolist()) - set(valid))
         if unknown:
             raise ValueError(
-                f"roles: unknown {', '.join(map(repr, unknown))}; valid are {', '.join(ROLES)}"
+                f"roles: unknown {', '.join(map(repr, unknown))}; valid are {', '.join(valid)}"
             )
+        if self.shared_classes:
+            return
         training = self.labels[self.roles == "train"]
         tested = self.labels[np.isin(self.roles, TESTED)]
         both = np.intersect1d(training, tested)
@@ -126,6 +133,18 @@ class ImageIndex:
         """The images if they are paths."""
         is_path = len(self.images) > 0 and isinstance(self.images[0], Path)
         return self.images if is_path else None  # type: ignore[return-value]
+
+    @property
+    def relative_files(self) -> list[str] | None:
+        """The paths of the images below `root`, absolute ones elsewhere; None: they are no paths.
+
+        Without a root they count from the deepest folder that contains them all.
+        """
+        if self.files is None:
+            return None
+        root = self.root or os.path.commonpath([file.parent for file in self.files])
+        top = os.path.join(os.path.abspath(root), "")
+        return [os.path.abspath(file).removeprefix(top) for file in self.files]
 
     def names_of(self, *roles: str) -> list[str]:
         """Returns the names of the classes that have images with these roles, if there are any."""
@@ -158,9 +177,7 @@ class ImageIndex:
             for row in _spread(len(images), SAMPLE):
                 content.append(_hash_pixels(np.asarray(images[row])))
         else:
-            root = self.root or os.path.commonpath([file.parent for file in self.files])
-            top = os.path.join(os.path.abspath(root), "")
-            content.append([os.path.abspath(file).removeprefix(top) for file in self.files])
+            content.append(self.relative_files)
             sample = _spread(len(images), SIZES)
             content.append([split_box(images[row])[0].stat().st_size for row in sample])
         return _hash_json(content)

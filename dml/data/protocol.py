@@ -12,7 +12,7 @@ import numpy as np
 
 from dml.core.errors import UserError
 from dml.core.installation import shell_command
-from dml.core.option_values import SPLITS
+from dml.core.option_values import SPLITS, has_seen_classes
 from dml.data.image_index import ImageIndex, Subset
 from dml.data.label_noise import LabelNoise, add_label_noise
 from dml.data.protocol_splits import CLASS_FOLDS, assign_halves
@@ -92,7 +92,8 @@ def create_jobs(
             (on In-Shop, the published classes). `ccp`: the published train classes in four folds,
             each class in validation once. `holdout`: one model on two thirds of them; with two or
             three classes, on the first two thirds of the images of each. `all`: one model on all
-            classes, with nothing to validate or test on.
+            classes, with nothing to validate or test on. `closed_set`: one model on the images for
+            training of an index that `dml.data.closed_set` has divided.
         repeats: number of repetitions.
         index: the dataset.
         label_noise: share of the training images with a wrong label, 0 ≤ rate < 1.
@@ -111,12 +112,12 @@ def create_jobs(
         )
     test = published_test(index)
     if splits != "all":
-        _check_retrievable(test, "test")
+        _check_retrievable(test, "test", splits)
     jobs = []
     for repeat in range(repeats):
         for fold, (train, validation) in enumerate(_cut_folds(splits, index.subset("train"), test)):
             if validation is not test:
-                _check_retrievable(validation, f"validation (fold {fold})")
+                _check_retrievable(validation, f"validation (fold {fold})", splits)
             noise = None
             if label_noise:
                 noise_seed = np.random.SeedSequence([seed, repeat, fold]).generate_state(1)
@@ -125,20 +126,26 @@ def create_jobs(
     return jobs
 
 
-def _check_retrievable(split: Split, part: str) -> None:
+def _check_retrievable(split: Split, part: str, splits: str) -> None:
     """Raises, before training, the error that the first evaluation would raise."""
     counts = np.bincount(split.query.index.labels[split.subsets[-1].rows])
     wanted = np.unique(split.query.index.labels[split.query.rows])
     least = 2 if split.gallery is None else 1  # an image does not retrieve itself
     if not (counts[wanted[wanted < len(counts)]] >= least).any():
+        advice = "give a class there more images"
+        if has_seen_classes(splits):
+            share = f"protocol.{part.split()[0]}_share"
+            advice = f"a larger {share} takes more of the images of each class"
         raise UserError(
             f"data: no image of '{split.query.index.name}' for {part} has another of its class to "
-            f"be found; give a class there more images"
+            f"be found; {advice}"
         )
 
 
 def _cut_folds(splits: str, train: Subset, test: Split) -> list[tuple[Subset, Split]]:
     """Returns the training and the validation images of each fold."""
+    if has_seen_classes(splits):
+        return [(train, Split(train.index.subset("validation")))]
     if splits not in CLASS_FOLDS:
         return [(train, test)]
     if splits == "holdout" and 2 <= train.num_classes < 4:  # one class would always score 100

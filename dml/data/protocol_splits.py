@@ -88,11 +88,14 @@ def take_part(index: ImageIndex, classes: int | None, per_class: int | None) -> 
 
     Args:
         index: the dataset.
-        classes: number of classes to keep, half of them, rounded up, for training; None: all.
+        classes: number of classes to keep, half of them, rounded up, for training; None: all. Of
+            classes that are in both training and test, the first ones are kept.
         per_class: maximum number of images of a class in each role; None: all.
     """
     used = np.ones(len(index.labels), bool)
-    if classes is not None:
+    if classes is not None and index.shared_classes:
+        used &= np.isin(index.labels, np.unique(index.labels[index.roles != "unused"])[:classes])
+    elif classes is not None:
         trained = index.roles == "train"
         tested = np.isin(index.roles, TESTED)
         parts = ((trained, (classes + 1) // 2), (tested, classes // 2))

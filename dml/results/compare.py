@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from dml.core.option_values import has_seen_classes
 from dml.core.statistics import Estimate, holm, welch
 from dml.results.frame import Runs, describe_differences, join_some
 from dml.results.published import PublishedResult, ResultKey, published_significance
@@ -28,12 +29,13 @@ BUDGET = (
 SAME_IN_ROW = ("git_revision", "versions", "device", "precision")  # of summaries
 MARKS = {  # letter in tables: meaning
     "S": "stand-in data",
+    "C": "classes seen in training, where the paper tests unseen ones",
     "B": "budget of epochs, steps or search trials differs",
     "O": "other options differ from the experiment's",
     "R": "fewer repeats than in the paper",
     "N": "note, see the HTML page",
 }
-BLOCKING = ("S", "B", "O")  # marks that rule out the comparison with published results
+BLOCKING = ("S", "C", "B", "O")  # marks that rule out the comparison with published results
 VERDICTS = {  # outcome of a comparison: its sign in tables, its meaning
     "overlap": ("≈", "intervals overlap"),
     "above": ("▲", "ours is above"),
@@ -81,6 +83,8 @@ def list_caveats(
     is_stand_in = is_of_paper and runs.table.stand_in.iloc[0]
     if is_stand_in:
         caveats.append(Caveat("S"))
+    if is_of_paper and has_seen_classes(options.get("protocol.splits")):
+        caveats.append(Caveat("C"))
     if planned is not None:
         caveats += _option_caveats(options, planned)
     caveats += _code_caveats([run.summary for run in runs.distinct if run.summary])

@@ -31,6 +31,7 @@ from dml.core.csv_cells import unquote_formula, write_csv
 from dml.core.errors import UserError, first_line
 from dml.core.installation import shell_command
 from dml.core.metric_names import is_score, select_columns
+from dml.core.option_values import has_seen_classes
 from dml.core.regular_files import open_regular
 from dml.core.secrets import mask_options
 from dml.core.statistics import Estimate
@@ -60,6 +61,7 @@ OF_LOSS = (
     "data.categories_per_batch",
     "code.",
 )
+SEEN = " (seen classes)"  # mark of a protocol that tests the classes of the training
 STAND_INS = ("data.stand_in", "data.classes", "data.images_per_class_at_most")
 SENT = ["folder", "summary"]  # columns of a file of runs
 
@@ -390,11 +392,15 @@ def _option_text(options: Mapping[str, Any], name: str) -> str:
 
 
 def name_texts(runs: Runs, group: str) -> list[str]:
-    """Returns the name of each row's data, loss …; stand-in data are marked."""
+    """Returns the name of each row's data, loss …; stand-in data and closed sets are marked."""
     texts = []
     for name, options in zip(runs.table[group].fillna(""), runs.options, strict=True):
-        is_stand_in = any(map(options.get, STAND_INS))
-        texts.append(f"{name} (stand-in)" if group == "data" and is_stand_in else name)
+        mark = ""
+        if group == "data" and any(map(options.get, STAND_INS)):
+            mark = " (stand-in)"
+        if group == "protocol" and has_seen_classes(options.get("protocol.splits")):
+            mark = SEEN
+        texts.append(f"{name}{mark}")
     return texts
 
 

@@ -51,13 +51,14 @@ def find_nearest(run: StoredRun, evaluation: str = "", repeats: int = 0) -> Cell
 
     Returns:
         A cell with the number and the names of what differs, whose hint has the values; None for an
-        unfinished run, stand-in data, or if no paper prints a number of this method on these data.
+        unfinished run, stand-in data, test classes seen in training, or if no paper prints a number
+        of this method on these data.
     """
     summary, config = run.summary, run.config
     if summary is None or config is None:
         return None
     has_images_of_user = run.content["data"].get("identified_by") != "name"
-    if summary.stand_in or has_images_of_user:
+    if summary.stand_in or has_images_of_user or run.has_seen_classes:
         return None
     candidates = _candidates(summary, config, evaluation or summary.evaluation)
     if not candidates:

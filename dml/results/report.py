@@ -17,8 +17,8 @@ import pandas as pd
 from dml.config.identity import identity, method_name
 from dml.config.schema import ExperimentConfig
 from dml.core.installation import shell_command
-from dml.core.metric_names import MEANS_OF_CATEGORIES, is_score, metric_label
-from dml.core.option_values import EXTRA_METRICS
+from dml.core.metric_names import ACCURACIES, MEANS_OF_CATEGORIES, is_score, metric_label
+from dml.core.option_values import EXTRA_METRICS, SEEN_CLASSES
 from dml.core.statistics import Estimate
 from dml.results import compare
 from dml.results.catalog import Cell
@@ -239,8 +239,8 @@ def build_report(
     """
     runs = make_runs(_read_stored(about.id, root, contributed))
     if about.source is None:  # which measures to print is up to the runs
-        measures = (*EXTRA_METRICS, *MEANS_OF_CATEGORIES, *runs.custom_metrics)
-        measured = [name for name in measures if name in runs.table]
+        possible = (*ACCURACIES, *EXTRA_METRICS, *MEANS_OF_CATEGORIES, *runs.custom_metrics)
+        measured = [name for name in possible if name in runs.table]
         about = about.model_copy(update={"metrics": about.metrics + measured})
     finished = runs.table[runs.table.state == "finished"]
     rows = _build_rows(runs.select(finished), cells, about)
@@ -505,11 +505,11 @@ def _build_section(
     baselines = _untrained_rows(trained_runs, key, about.metrics)
     for row in untrained:
         baselines.append(replace(row, method="off the shelf"))
-    title = _section_title(key, table)
+    title = _section_title(key, table, any(run.has_seen_classes for run in runs.distinct))
     return Section(title, trained, baselines, metrics, settings, tested, tests)
 
 
-def _section_title(key: ResultKey, runs: pd.DataFrame) -> str:
+def _section_title(key: ResultKey, runs: pd.DataFrame, seen_classes: bool) -> str:
     """Returns data, backbone, embedding size, protocol and evaluation, and a common name."""
     names = runs["name"].unique()
     parts = [key.data, key.backbone]
@@ -518,6 +518,8 @@ def _section_title(key: ResultKey, runs: pd.DataFrame) -> str:
     parts.append(key.protocol)
     if key.evaluation != "single":
         parts.append(key.evaluation)
+    if seen_classes:
+        parts.append(SEEN_CLASSES)
     if runs.stand_in.any():
         parts.append("stand-in data")
     if len(names) == 1 and names[0]:

@@ -17,6 +17,7 @@ from rich.text import Text
 from dml.core.errors import ConfigError, UserError, describe_failure, nearest
 from dml.core.installation import shell_command
 from dml.core.metric_names import SAME, is_score, metric_label, tabled
+from dml.core.option_values import SEEN_CLASSES
 from dml.core.plain_text import encode
 from dml.core.progress import format_epoch
 from dml.core.statistics import Estimate, welch
@@ -25,6 +26,7 @@ from dml.results.frame import (
     GROUPS,
     NAMED,
     NAMES,
+    SEEN,
     Runs,
     common_names,
     differing_options,
@@ -42,6 +44,10 @@ from dml.runs.folder.stored_run import State, StoredRun, find_unreadable, is_run
 PUBLISHED = "published (what differs)"
 RANKED = ["data", "protocol", "selected_by"]  # runs are ranked if these are equal
 NO_TEST = "no test: it needs two configurations, and two or more seeds or repeats of both"
+OTHER_CLASSES = (
+    f"no scores: those of one run are of {SEEN_CLASSES} (protocol=closed_set), those of the other "
+    f"of unseen ones"
+)
 # Where space is short, columns of the highest rank are left out first (`Column.rank`). Options in
 # which runs differ have the ranks 20, 30, 40 …: two of them stay longer than the last five columns.
 RANKS = {
@@ -246,7 +252,9 @@ def _option_columns(runs: Runs) -> list[Column]:
         columns.append(_column("name", names))
     next_rank = 20
     for title, texts in option_columns(runs).items():
-        if title in GROUPS:
+        if any(text.endswith(SEEN) for text in texts):
+            columns.append(Column(title, texts))  # however narrow the table
+        elif title in GROUPS:
             columns.append(_column(title, texts))
         else:
             columns.append(Column(title, texts, next_rank))
@@ -311,7 +319,7 @@ def compare_runs(first: Runs, second: Runs, runs: Runs, folder: Path, width: int
     Runs of equal seeds are not paired in the test: what a seed draws differs between losses.
 
     Args:
-        first, second: of `find_run`.
+        first, second: of `find_run`; without scores if one of them has seen the test classes.
         runs: all rows: those of the same configurations are tested.
         folder: of the picture.
         width: characters of the terminal.
@@ -324,13 +332,16 @@ def compare_runs(first: Runs, second: Runs, runs: Runs, folder: Path, width: int
         if not run.options:
             raise UserError(f"compare: {run.id} is {run.state}: {run.problem or 'no config yet'}")
     rows = _option_rows(*both.by_row)
-    scores = _score_rows(both.table)
+    seen = {run.has_seen_classes for run in both.by_row}
+    scores = _score_rows(both.table) if len(seen) == 1 else []
     rows += scores
     columns = []
     titles = ("option; test, percent", *both.table.id, "difference")
     for title, texts in zip(titles, zip(*rows, strict=True), strict=True):
         columns.append(Column(title, texts))
     shown = [terminal_table(Table("", columns, "", len(scores)), width), Text()]
+    if len(seen) > 1:
+        return [*shown, Text(OTHER_CLASSES)]
     shown.append(Text(_test_configurations(both.table.configuration, runs.table)))
     if both.table.selected_by.nunique() == 1:
         shown += _draw_curves(both, folder / f"{'-'.join(both.table.id)}.png")
@@ -448,7 +459,8 @@ def summarize_sweep(folders: Iterable[Path], outputs: Path, width: int) -> list[
     if len(groups) < len(table):
         shown.append(Text())
         shown += best_table(groups, width)
-    same = table[table.selected_by == table.selected_by.iloc[0]]
+    seen = pd.Series([run.has_seen_classes for run in runs.by_row], table.index)
+    same = table[(table.selected_by == table.selected_by.iloc[0]) & (seen == seen.iloc[0])]
     ids = hashlib.sha256(" ".join(sorted(table.id)).encode()).hexdigest()[:8]
     varied = "-".join(option_columns(runs))
     name = re.sub(r"[^\w.-]", "_", varied[:40]).lstrip(".") or "seed"

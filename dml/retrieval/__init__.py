@@ -1,5 +1,6 @@
 """Embeddings and their files, exact nearest neighbors, retrieval metrics, geometry, search."""
 
+from dml.retrieval.classification import class_mean_accuracy, neighbor_accuracy
 from dml.retrieval.coverage import covering_radius, greedy_k_center
 from dml.retrieval.exact.search import Neighbors, nearest_neighbors
 from dml.retrieval.geometry import (
@@ -17,6 +18,7 @@ from dml.retrieval.verification import match_error_rates
 __all__ = [
     "Neighbors",
     "alignment",
+    "class_mean_accuracy",
     "cluster_agreement",
     "concatenate",
     "covering_radius",
@@ -25,6 +27,7 @@ __all__ = [
     "match_error_rates",
     "mean_average_precision",
     "nearest_neighbors",
+    "neighbor_accuracy",
     "positivity",
     "predicted_positivity",
     "proxy_alignment",

@@ -25,10 +25,12 @@ from dml.config.schema import LORA, Config, resolve_test_resize
 from dml.config.signatures import import_target
 from dml.config.stored_network import TIMM
 from dml.core.errors import ConfigError, UserError
+from dml.core.option_values import has_seen_classes
 from dml.core.signals import raise_on_signals
 from dml.data import transforms
 from dml.data.augmentations import NAMED, Augmentations, CustomTransform, ImageFunction
 from dml.data.cache import open_image_source
+from dml.data.closed_set import Shares, divide_classes, leave_out_untrained
 from dml.data.image_dataset import ImageSource
 from dml.data.image_index import ImageIndex, Subset
 from dml.data.preparation.image_check import exclude_undecodable
@@ -94,7 +96,7 @@ SUPPLIED: dict[str, Collection[str]] = {
     "loss": SIZES,
     "method": ("loss", "miner", *SIZES),
     "embedder": ("backbone",),
-    "data.reader": ("root",),
+    "data.reader": ("root", "shared_classes"),
     "data.sampler": ("labels", "batch_size", "seed", "images_per_class", "m", "data_source"),
     "transform.args": ("train", "size"),
     "optim.args": ("params", "lr", "weight_decay"),
@@ -161,6 +163,9 @@ class Builder:
         """
         data = self.config.data
         index = self.read_dataset() if dataset is None else dataset
+        is_closed = has_seen_classes(self.config.protocol.splits)
+        if is_closed:
+            index = divide_classes(index, self._shares)
         index = replace(index, max_pixels=data.max_pixels)
         if index.features is not None:
             self._check_width(index.features.plain.shape[1])
@@ -169,6 +174,8 @@ class Builder:
         if data.stands_in or self._is_other_count(data.reader):
             index = take_part(index, data.classes, data.images_per_class_at_most)
         index = replace(index, apply_orientation=data.exif_orientation, background=data.background)
+        if is_closed:
+            index = leave_out_untrained(index)
         if data.query_gallery == "none":
             return merge_query_and_gallery(index)
         return index
@@ -180,7 +187,15 @@ class Builder:
             UserError: the dataset is not there, or incomplete.
         """
         reader = self.constructor("data.reader")
-        return check_reader(reader(**reader.select_missing({"root": self.config.data.root})))
+        is_closed = has_seen_classes(self.config.protocol.splits)
+        supplied = {"root": self.config.data.root, "shared_classes": is_closed}
+        return check_reader(reader(**reader.select_missing(supplied)))
+
+    @property
+    def _shares(self) -> Shares:
+        """The division of the images of each class under `protocol.splits=closed_set`."""
+        protocol = self.config.protocol
+        return Shares(protocol.test_share, protocol.validation_share, protocol.split_seed)
 
     def _identify_content(self, index: ImageIndex) -> ImageIndex:
         """Returns the index of a user's images or features with a hash of their content."""

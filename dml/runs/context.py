@@ -123,6 +123,7 @@ class JobModel(Model):
 
     Attributes:
         schedule: the rows of each training batch.
+        training_split: the training images, to be embedded.
         method: with the loss, on the device.
 
     Raises:
@@ -153,7 +154,7 @@ class JobModel(Model):
         self.method = context.builder.method(classes, size).to(device)
         self._builder = context.builder
         self._random = world.broadcast_from_main(lambda: random_state(device))
-        self._training_split = Split(job.train)
+        self.training_split = Split(job.train)
 
     def check_custom_parts(self) -> Iterator[str]:
         """Tries the augmentations, transforms, sampler and metrics that the user has chosen.
@@ -221,7 +222,7 @@ class JobModel(Model):
 
     def embed_training(self) -> tuple[Tensor, Tensor]:
         """Returns embeddings N×D of the training images under the test transform, and labels N."""
-        embeddings = self.embed(self._training_split)
+        embeddings = self.embed(self.training_split)
         return embeddings.query, torch.from_numpy(self.job.train.labels).to(self.device)
 
 

@@ -17,11 +17,12 @@ from dml.config.schema import Config, EvaluateConfig
 from dml.core.atomic_io import check_writable, write_json
 from dml.core.errors import ConfigError, UserError
 from dml.core.names import named_folder
+from dml.core.option_values import SEEN_CLASSES, has_seen_classes
 from dml.core.outputs import check_output
 from dml.core.progress import open_display, show_task
 from dml.core.regular_files import read_regular_text
 from dml.data.image_index import ImageIndex, describe_images
-from dml.data.protocol import FOLDS, protocol_test
+from dml.data.protocol import FOLDS, Split, create_jobs, protocol_test
 from dml.retrieval.embeddings import (
     SplitEmbeddings,
     is_file_of,
@@ -33,7 +34,7 @@ from dml.runs.category_scores import means_of_categories
 from dml.runs.console import console, print_line, print_scores
 from dml.runs.custom_metrics import CustomMetric, score_all
 from dml.runs.folder.code_changes import describe_changed_code
-from dml.runs.folder.run_folder import load_config
+from dml.runs.folder.run_folder import RunFolder, load_config
 from dml.runs.load import load_embedder
 from dml.runs.model import Model
 from dml.runs.resource_errors import translate_resource_errors
@@ -159,28 +160,23 @@ def _score_network(
     for note in describe_images(index):
         print_line(f"note: {note}")
     split = protocol_test(trained.protocol.splits, index)
+    is_divided = has_seen_classes(trained.protocol.splits) and (index.roles == "train").any()
     backbone, loss = trained.backbone["name"], trained.loss["name"]
     if config.run is not None:
         if changed := describe_changed_code(trained.code, config.run):
             print_line(f"note: {changed}")
-        if seen := describe_seen(split.class_names, config.run):
-            print_line(f"note: {seen}")
+        _check_classes(config.run, index, split, is_divided)
         target = _folder_of_run(config, typed)
         embedder = load_embedder(trained, config.run, 0, 0)
         name = f"{method_name(loss, trained.method['name'])} on {trained.data.variant}"
         if (models := trained.protocol.repeats * FOLDS[trained.protocol.splits]) > 1:
             name += f", the first of {models} models"
     else:
-        nodes = {"backbone", "embedder", "transform"}
-        network = config.model_dump_json(
-            include=nodes,
-            exclude={"backbone": {"lora"}},
-            exclude_defaults=True,  # of added options
-        )
-        id = hashlib.sha256(network.encode()).hexdigest()[:8]  # other weights: another folder
-        target = Path(config.outputs) / EVALUATIONS / f"{config.data.variant}-{backbone}-{id}"
+        target = _folder_of_network(config, is_divided)
         torch.manual_seed(config.seed)  # of weights that are not pretrained
         embedder, name = builder.embedder(), f"{backbone} on {config.data.variant}"
+    if is_divided:
+        name += f", {SEEN_CLASSES}"
     check_writable(target, "outputs", ELSEWHERE)
     _check_scores_file(target / "evaluation.json", name, config.overwrite)
     stored, origin = target / "embeddings.npz", f"evaluate {name}"
@@ -190,11 +186,13 @@ def _score_network(
     set_precision(trained.precision, device)
     model = Model(builder, embedder.to(device), index, device, builder.source(index))
     embeddings = model.embed(split)
+    references = model.embed_references(_training_images(trained, index))
+    scores = _scores(config, embeddings, index.recall_at, trained)
     result: dict[str, Any] = {
         "name": name,
         "stand_in": index.stand_in,
         "embedding_size": embedder.embedding_size,
-        "metrics": _scores(config, embeddings, index.recall_at, trained),
+        "metrics": scores | model.accuracies(embeddings, references),
     }
     by = config.evaluation.by if BY in typed else trained.evaluation.by
     if by is not None:
@@ -205,6 +203,61 @@ def _score_network(
         print_line(f"embeddings  {stored}")
     names = [*trained.evaluation.metrics, *config.evaluation.metrics]
     return result, target / "evaluation.json", names
+
+
+def _folder_of_network(config: EvaluateConfig, is_divided: bool) -> Path:
+    """Returns the folder of the scores of a network without a run.
+
+    Args:
+        config: of the command.
+        is_divided: whether the images are those of a closed set, whose scores stand apart.
+    """
+    nodes = {"backbone", "embedder", "transform"}
+    network = config.model_dump_json(
+        include=nodes,
+        exclude={"backbone": {"lora"}},
+        exclude_defaults=True,  # of added options
+    )
+    id = hashlib.sha256(network.encode()).hexdigest()[:8]  # other weights: another folder
+    data = config.data.variant
+    if is_divided:
+        data += f"-{config.protocol.splits}"
+    return Path(config.outputs) / EVALUATIONS / f"{data}-{config.backbone['name']}-{id}"
+
+
+def _training_images(trained: Config, index: ImageIndex) -> Split:
+    """Returns the images by which the first model of a run predicts classes; none of others."""
+    protocol, rows = trained.protocol, index.subset("train")
+    if not has_seen_classes(protocol.splits) or not len(rows):
+        return Split(rows)
+    noise = trained.data.label_noise
+    first, *_ = create_jobs(protocol.splits, 1, index, noise, trained.seed)
+    return Split(first.train)
+
+
+def _check_classes(run: str, index: ImageIndex, split: Split, is_divided: bool) -> None:
+    """Prints a note on classes that were trained on, unless the images are of a closed set.
+
+    Args:
+        run: the run folder.
+        index: the images.
+        split: those that are scored.
+        is_divided: whether the images of each class are divided into training and test.
+
+    Raises:
+        UserError: images of a closed set are others than those of the run, and divide in another
+            way, so that training images would be tested.
+    """
+    if not is_divided:
+        if seen := describe_seen(split.class_names, run):
+            print_line(f"note: {seen}")
+        return
+    if RunFolder(run).has_other_images(index):
+        raise UserError(
+            "data.root: the images are others than those that the run was trained on, and a part "
+            "of them would count as its training images; a CSV file with the split test for all of "
+            "them scores them alone"
+        )
 
 
 def _folder_of_run(config: EvaluateConfig, typed: Collection[str]) -> Path:

@@ -7,7 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dml.data.protocol import FOLDS
+from dml.core.metric_names import ACCURACIES
+from dml.data.protocol import FOLDS, Split
 from dml.methods.chance_constrained import StageStart
 from dml.methods.extra_metrics import ExtraMetrics
 from dml.retrieval.embeddings import SplitEmbeddings, save_embeddings
@@ -52,7 +53,8 @@ class JobScores:
         if self._tests_apart or (continues and draws):
             self._embeddings[BEFORE] = model.embed(job.test).to("cpu")
         if self._tests_apart:
-            self.untrained = model.evaluator(job.test).score(self._embeddings[BEFORE])
+            self.untrained = self._score(job.test, self._embeddings[BEFORE])
+            self.untrained |= self._score_classes(self._embeddings[BEFORE])
         if not self._has_test_curve:
             model.evaluator.cache_clear()  # the test images are needed again only at the end
         if scores_test and evaluation.keep_embeddings:
@@ -69,14 +71,19 @@ class JobScores:
         if not len(job.validation.query):
             return {}
         embeddings = self.model.embed(job.validation)
-        metrics = self.model.evaluator(job.validation).score(embeddings)
+        metrics = self._score(job.validation, embeddings)
+        if self._selects_accuracy:
+            metrics |= self._score_classes(embeddings)
         metrics |= self._extra_metrics.at_evaluation(embeddings)
         tested = None
         if job.validation is job.test:
             tested = embeddings
         elif self._has_test_curve:
             tested = self._embed_test_curve()
-            for name, value in self.model.evaluator(job.test).score(tested).items():
+            scores = self._score(job.test, tested)
+            if self._selects_accuracy:
+                scores |= self._score_classes(tested)
+            for name, value in scores.items():
                 metrics[f"{TEST_CURVE}{name}"] = value
         self._is_untrained = False
         if tested is not None:
@@ -87,6 +94,22 @@ class JobScores:
         if embeddings.collapsed:
             metrics[COLLAPSED] = 1.0
         return metrics
+
+    @property
+    def _selects_accuracy(self) -> bool:
+        """Whether every evaluation embeds the training images, for the score that selects."""
+        return self.model.config.protocol.select_metric in ACCURACIES
+
+    def _score(
+        self, split: Split, embeddings: SplitEmbeddings, is_final: bool = False
+    ) -> dict[str, float]:
+        return self.model.evaluator(split).score(embeddings, is_final)
+
+    def _score_classes(self, embeddings: SplitEmbeddings) -> dict[str, float]:
+        """Returns the accuracies of embeddings by the current weights; none of unseen classes."""
+        model = self.model
+        references = model.embed_references(model.training_split)
+        return model.accuracies(embeddings.to(model.device), references)
 
     def _embed_test_curve(self) -> SplitEmbeddings:
         if self._is_untrained:
@@ -113,7 +136,8 @@ class JobScores:
         if FOLDS[config.protocol.splits] > 1 or config.evaluation.keep_embeddings:
             self._save(EMBEDDINGS, embeddings)
         extra = self._extra_metrics.of_run(rows, best, embeddings)
-        return self.model.evaluator(split).score(embeddings, is_final=True) | extra
+        scores = self._score(split, embeddings, is_final=True)
+        return scores | self._score_classes(embeddings) | extra
 
     def score_categories(self) -> dict[str, dict[str, float]]:
         """Returns the scores of each category of the test images, after `score_test`."""

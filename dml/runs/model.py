@@ -7,11 +7,14 @@ from typing import Literal
 
 import torch
 
+from dml.core.errors import UserError
+from dml.core.option_values import has_seen_classes
 from dml.data.image_dataset import ImageSource
 from dml.data.image_index import ImageIndex
 from dml.data.loaders import LoaderOptions, resolve_eval_batch_size, resolve_workers
 from dml.data.protocol import Split
-from dml.models.embedder import Embedder
+from dml.models.embedder import NORMALIZERS, Embedder
+from dml.retrieval import class_mean_accuracy, neighbor_accuracy
 from dml.retrieval.embeddings import SplitEmbeddings
 from dml.runs.build import Builder
 from dml.runs.embeddings import Evaluator
@@ -84,6 +87,37 @@ class Model:
         """Returns the embeddings of a split by the current weights."""
         with autocast(self.config.precision, self.device):
             return self.evaluator(split).embed(self.embedder)
+
+    def embed_references(self, training: Split) -> SplitEmbeddings | None:
+        """Returns the embeddings of training images; None: the protocol tests unseen classes."""
+        if not has_seen_classes(self.config.protocol.splits) or not len(training.query):
+            return None
+        return self.embed(training)
+
+    def accuracies(
+        self, embeddings: SplitEmbeddings, references: SplitEmbeddings | None
+    ) -> dict[str, float]:
+        """Returns the accuracies (`ACCURACIES`) of queries by training images; none without these.
+
+        Raises:
+            UserError: embeddings are not finite.
+        """
+        if references is None:
+            return {}
+        parts = (*embeddings[:2], *references[:2])
+        normalize = NORMALIZERS[self.embedder.normalize]
+        neighbors = self.config.protocol.neighbors
+
+        def score() -> dict[str, float]:
+            try:
+                return {
+                    "accuracy_class_mean": class_mean_accuracy(*parts, normalize=normalize),
+                    "accuracy_neighbors": neighbor_accuracy(*parts, neighbors=neighbors),
+                }
+            except ValueError as error:
+                raise UserError(f"evaluation: {error}") from error
+
+        return self.world.broadcast_from_main(score)
 
     def _create_evaluator(self, split: Split) -> Evaluator:
         """Returns the evaluator of a network on a split."""

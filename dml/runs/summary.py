@@ -15,10 +15,11 @@ from dml.config.identity import protocol_id, result_id
 from dml.config.own_code import package_versions
 from dml.core.installation import git_revision, versions
 from dml.core.metric_names import recall_levels
-from dml.core.option_values import selection_section
+from dml.core.option_values import describe_classes, has_seen_classes, selection_section
 from dml.core.secrets import mask_options, mask_word, mask_words
 from dml.core.statistics import combine_scores
 from dml.data.categories import image_categories
+from dml.data.closed_set import describe_parts
 from dml.data.image_index import describe_images
 from dml.data.protocol import FOLDS, validates_one_class
 from dml.data.samplers import count_without_pairs
@@ -50,6 +51,7 @@ def summarize(context: RunContext, folder: RunFolder, results: Sequence[Result])
     tested = context.jobs[0].test.query
     concatenated = world.broadcast_from_main(partial(_score_ensembles, context, folder))
     section = selection_section(protocol.selected_on)
+    kind = describe_classes(protocol.splits)
     rates = [result["images_per_second"] for result in results]
     categories = {}
     if "categories" in results[0]:
@@ -64,7 +66,7 @@ def summarize(context: RunContext, folder: RunFolder, results: Sequence[Result])
         "selected_by": f"{protocol.select_metric} on {protocol.selected_on}",
         "loss": config.loss["name"],
         "method": config.method["name"],
-        "classes_tested": f"{len(tested)} images of {tested.num_classes} unseen classes",
+        "classes_tested": f"{len(tested)} images of {tested.num_classes} {kind}",
         "embedding_size": results[-1]["embedding_size"],
         "metrics": combine_scores(results),
         **categories,
@@ -126,11 +128,14 @@ def describe_run(context: RunContext, folder: RunFolder) -> RunInfo:
         "protocol_id": protocol_id(config),
         "selected_on": protocol.selected_on,
         "stand_in": config.data.stands_in,
+        "seen_classes": has_seen_classes(protocol.splits),
         "folder": str(folder.path),
     }
     tags = [config.data.variant, protocol.name]
     if config.data.stands_in:
         tags.append("stand-in")
+    if has_seen_classes(protocol.splits):
+        tags.append("seen-classes")
     jobs = itertools.product(range(protocol.repeats), range(FOLDS[protocol.splits]))
     return RunInfo(
         folder=folder.path,
@@ -185,7 +190,9 @@ def list_notes(context: RunContext) -> list[str]:
             f"validate on, where every score is 100: their epoch is the first that was evaluated"
         )
     trained, validated = jobs[0].train.classes, jobs[0].validation.query.classes
-    if not set(trained).isdisjoint(validated):
+    if has_seen_classes(context.config.protocol.splits):
+        notes += describe_parts(context.index)
+    elif not set(trained).isdisjoint(validated):
         notes.append("few classes: the epoch is selected on a third of their images")
     if note := _count_without_pairs(context):
         notes.append(note)

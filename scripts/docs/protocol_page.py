@@ -20,6 +20,7 @@ PROTOCOLS = {
     "mlrc_ccp": "bn_inception",
     "holdout": "bn_inception",
     "validation": "bn_inception",
+    "closed_set": "bn_inception",
     "traditional": "bn_inception",
     "conventional": "bn_inception",
     "pfml": "resnet50",

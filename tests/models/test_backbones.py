@@ -32,7 +32,8 @@ EXPECTED = {
 
 def _build(name, **changes):
     config = OmegaConf.load(CONFIGS / f"{name}.yaml")
-    del config["name"], config["train"]  # are no arguments
+    for name in ("name", "train", "lora"):  # are no arguments
+        config.pop(name, None)
     return instantiate(config, **{"weights": "none", **changes})
 
 

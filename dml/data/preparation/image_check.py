@@ -23,7 +23,7 @@ from dml.core.progress import show_progress
 from dml.core.regular_files import open_regular
 from dml.core.signals import raise_on_signals
 from dml.data.decode import DECODER, decode_image, is_opaque_format, map_in_threads, open_image
-from dml.data.image_index import ImageIndex, Subset, hash_text, split_box
+from dml.data.image_index import HELD_OUT, ImageIndex, Subset, hash_text, split_box
 
 SHOWN = 3  # images in a note
 
@@ -221,7 +221,11 @@ def _describe(index: ImageIndex, checked: Sequence[Checked]) -> ImageIndex:
         index,
         content=hash_text(" ".join(contents)),
         transparent=sum(image.transparent for image in checked),
-        notes=index.notes + _describe_copies(index, _find_copies(index, checked)),
+        notes=(
+            *index.notes,
+            *_describe_copies(index, _find_copies(index, checked)),
+            *_describe_known(index, checked),
+        ),
     )
 
 
@@ -285,6 +289,28 @@ def _describe_copies(index: ImageIndex, copies: Sequence[tuple[int, int]]) -> tu
     return (
         f"data: {len(copies)} images are also in another class, pixel for pixel ({between} in "
         f"training and test): {shown}",
+    )
+
+
+def _describe_known(index: ImageIndex, checked: Sequence[Checked]) -> tuple[str, ...]:
+    """Returns a note on test images of a closed set that are training images too; or none."""
+    if not index.shared_classes:
+        return ()
+    trained: dict[tuple[str, int], int] = {}
+    held: list[tuple[tuple[str, int], int]] = []
+    for row, image in enumerate(checked):
+        key = image.pixels, int(index.labels[row])
+        if image.pixels and index.roles[row] == "train":
+            trained.setdefault(key, row)
+        elif image.pixels and index.roles[row] in HELD_OUT:
+            held.append((key, row))
+    known = [(trained[key], row) for key, row in held if key in trained]
+    if not known:
+        return ()
+    shown = "; ".join(describe_pair(index.images[a], index.images[b]) for a, b in known[:SHOWN])
+    return (
+        f"data: {len(known)} images for validation or test are also in training, pixel for pixel, "
+        f"so that scores are too high; remove the copies: {shown}",
     )
 
 

@@ -26,12 +26,15 @@ HASHED = ("embeddings.npy", "views.npy", "labels.npy", "splits.npy")  # not path
 
 
 @plain_text_columns()
-def read_features(root: str | Path, split_seed: int | None = None) -> ImageIndex:
+def read_features(
+    root: str | Path, split_seed: int | None = None, shared_classes: bool = False
+) -> ImageIndex:
     """Returns the index of a file of features, with the classes and splits that it names.
 
     Args:
         root: the `.npz` file.
         split_seed: see `read_folder`; of a file without splits.
+        shared_classes: see `read_folder`.
 
     Raises:
         UserError: the file cannot be read, it names no classes, or they cannot be split.
@@ -54,7 +57,8 @@ def read_features(root: str | Path, split_seed: int | None = None) -> ImageIndex
     if stored.splits is not None:
         table["split"], split_seed = stored.splits, None  # classes in the order of the dataset
     features = StoredFeatures(stored.embeddings, stored.views)
-    return replace(index_table(path, table, split_seed), name=path.stem, features=features)
+    index = index_table(path, table, split_seed, shared_classes)
+    return replace(index, name=path.stem, features=features)
 
 
 def _check_finite(path: Path, name: str, features: np.ndarray) -> None:

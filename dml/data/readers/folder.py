@@ -41,7 +41,9 @@ log = logging.getLogger(__name__)
 
 
 @plain_text_columns()
-def read_folder(root: str | Path, split_seed: int | None = None) -> ImageIndex:
+def read_folder(
+    root: str | Path, split_seed: int | None = None, shared_classes: bool = False
+) -> ImageIndex:
     """Returns the index of a user's images.
 
     `root` is one of
@@ -65,6 +67,8 @@ def read_folder(root: str | Path, split_seed: int | None = None) -> ImageIndex:
         root: the folder, or the CSV file.
         split_seed: shuffles the order of the classes, which depends on nothing but their names;
             None: alphabetical, or numerical if all names are whole numbers.
+        shared_classes: whether a class may be in both training and test, for the protocol
+            `closed_set`, which supplies it.
 
     Raises:
         UserError: `root` or a file does not exist, the CSV file is invalid, there are fewer than
@@ -85,16 +89,18 @@ def read_folder(root: str | Path, split_seed: int | None = None) -> ImageIndex:
     if missing:
         first = show_line(str(missing[0]))
         _refuse(root, f"{len(missing)} of {len(files)} images do not exist, first {first}{advice}")
-    index = index_table(root, table, split_seed)
+    index = index_table(root, table, split_seed, shared_classes)
     notes = [f"data: {note}" for note in table.attrs["notes"]]
     return replace(index, notes=(*notes, *index.notes))
 
 
-def index_table(root: Path, table: pd.DataFrame, split_seed: int | None) -> ImageIndex:
+def index_table(
+    root: Path, table: pd.DataFrame, split_seed: int | None, shared_classes: bool = False
+) -> ImageIndex:
     """Returns the index of a table with the columns path, label and, optionally, split, category.
 
     Raises:
-        UserError: as `read_folder`, whose `split_seed` it takes too.
+        UserError: as `read_folder`, whose `split_seed` and `shared_classes` it takes too.
     """
     names = _class_names(table["label"])
     if split_seed is not None:
@@ -122,7 +128,8 @@ def index_table(root: Path, table: pd.DataFrame, split_seed: int | None) -> Imag
             )
     else:
         roles = np.where(labels < len(names) // 2, "train", "test")
-    _check_classes(root, labels, roles, names)
+    if not shared_classes:
+        _check_classes(root, labels, roles, names)
     folder = root if root.is_dir() else root.parent
     return ImageIndex(
         name=folder.resolve().name or "folder",
@@ -135,6 +142,7 @@ def index_table(root: Path, table: pd.DataFrame, split_seed: int | None) -> Imag
         notes=tuple(notes),
         class_names=tuple(names),
         categories=table["category"].tolist() if "category" in table else None,
+        shared_classes=shared_classes,
     )
 
 
@@ -443,7 +451,8 @@ def _check_classes(root: Path, labels: np.ndarray, roles: np.ndarray, names: Seq
         _refuse(
             root,
             f"{len(shared)} classes are in both training and test ({shown}); scores are of unseen "
-            f"classes: assign each class to one side, or remove the splits to halve the classes",
+            f"classes: assign each class to one side, or remove the splits to halve the classes; "
+            f"protocol=closed_set tests the classes that it trains on",
         )
     if (roles == "query").any():
         if not np.isin(labels[roles == "query"], labels[roles == "gallery"]).any():

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from dml.config.identity import method_name
 from dml.config.schema import Config
 from dml.core.metric_names import is_score, metric_label
-from dml.core.option_values import MAX_IMAGE_PIXELS
+from dml.core.option_values import MAX_IMAGE_PIXELS, describe_classes
 from dml.core.progress import format_epoch, show_task
 from dml.data.decode import BACKGROUND, load_image
 from dml.data.image_dataset import ImageSource
@@ -72,7 +72,8 @@ def _draw_map(
     model: JobModel, name: str, networks: Mapping[str, SplitEmbeddings], folder: Path
 ) -> None:
     """Draws a map of the test images; a note says why a network has none."""
-    title = f"{_title(model.config)}: test images of unseen classes"
+    classes = describe_classes(model.config.protocol.splits)
+    title = f"{_title(model.config)}: test images of {classes}"
 
     def explain(network: str, reason: str) -> None:
         network = network.partition("\n")[0]
@@ -127,7 +128,8 @@ def draw_curves(
         return
     title = f"{name}, protocol {config.protocol.name}"
     curve, stages = folder / "learning_curve.png", folder / "stages.png"
-    attempt(curve.name, lambda: learning_curve(histories, select, title, curve))
+    classes = describe_classes(config.protocol.splits)
+    attempt(curve.name, lambda: learning_curve(histories, select, title, curve, classes))
     if "stage" in histories[0]:
         attempt(stages.name, lambda: stage_curve(histories[0], select, name, stages))
 
@@ -215,7 +217,13 @@ def draw_search_results(
     save(draw_grids(grids), path, origin)
 
 
-def learning_curve(histories: Sequence[pd.DataFrame], select: str, name: str, path: Path) -> None:
+def learning_curve(
+    histories: Sequence[pd.DataFrame],
+    select: str,
+    name: str,
+    path: Path,
+    classes: str = "unseen classes",
+) -> None:
     """Draws scores and loss against epochs: a line per model, with its best evaluation.
 
     The loss is drawn without its constant, which would hide the part that training changes.
@@ -225,6 +233,7 @@ def learning_curve(histories: Sequence[pd.DataFrame], select: str, name: str, pa
         select: the metric that selects the best epoch.
         name: title of the picture.
         path: PNG to write.
+        classes: those of the scores, in words.
     """
     figure, (top, bottom) = plt.subplots(2, 1, sharex=True, **PANELS)
     alone = len(histories) == 1
@@ -235,7 +244,7 @@ def learning_curve(histories: Sequence[pd.DataFrame], select: str, name: str, pa
         bottom.plot(*losses.to_numpy().T, ".-", color=BLUE, alpha=1 if alone else 0.5)
     before = _scale(select) * histories[0][select][0]
     top.axhline(before, label=f"untrained {before:.1f}", color=GREY, lw=1, ls="--", zorder=1)
-    top.set(title=name, ylabel=f"{_score_label(select)}, unseen classes")
+    top.set(title=name, ylabel=f"{_score_label(select)}, {classes}")
     bottom.set(xlabel="epoch", ylabel="training loss")
     top.legend()
     tidy(top)

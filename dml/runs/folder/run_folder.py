@@ -157,6 +157,14 @@ class RunFolder:
                 f"overwrite=true starts anew with those of today"
             )
 
+    def has_other_images(self, index: ImageIndex) -> bool:
+        """Returns whether a dataset is known to be another one than that of the run."""
+        stored = None
+        with suppress(UserError):  # a damaged file tells nothing
+            stored = read_json(self.dataset)
+        known = stored.get("fingerprint") if isinstance(stored, dict) else None
+        return known is not None and known != index.fingerprint()
+
     def trained_classes(self) -> set[str]:
         """Returns the names of the classes that the run was trained on, as far as it tells."""
         stored = None

@@ -27,6 +27,7 @@ from dml.config.plain_yaml import read_plain_yaml
 from dml.core.errors import UserError, first_line
 from dml.core.locks import find_held, is_locked
 from dml.core.names import named_folder
+from dml.core.option_values import has_seen_classes
 from dml.core.regular_files import open_regular, read_regular
 from dml.tracking import History
 
@@ -130,6 +131,7 @@ class StoredConfig(Stored):
     epochs: Whole = Field(alias="protocol.epochs")
     select_metric: str = Field(alias="protocol.select_metric")
     selected_on: str = Field(alias="protocol.selected_on")
+    splits: str = Field("", alias="protocol.splits")
 
     @property
     def data(self) -> str:
@@ -162,6 +164,11 @@ class StoredRun:
     options: dict[str, Any] = field(default_factory=dict)
     size: int = 0
     written: float = 0.0
+
+    @property
+    def has_seen_classes(self) -> bool:
+        """Whether the run tests the classes of its training (`protocol=closed_set`)."""
+        return self.config is not None and has_seen_classes(self.config.splits)
 
     @property
     def id(self) -> str:
