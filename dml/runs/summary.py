@@ -112,6 +112,7 @@ def describe_run(context: RunContext, folder: RunFolder) -> RunInfo:
         "protocol_id": protocol_id(config),
         "selected_on": protocol.selected_on,
         "stand_in": config.data.stands_in,
+        "digest": config.digest,
         "folder": str(folder.path),
     }
     tags = [config.data.variant, protocol.name]
