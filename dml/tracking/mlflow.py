@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import logging
 import os
 import re
 import shlex
@@ -40,6 +41,7 @@ IDS = ("repeat", "fold", "step")  # columns that identify a row and are not sent
 LONGEST_KEY, LONGEST_PARAM, LONGEST_TAG, LONGEST_NAME = 250, 6000, 5000, 500  # characters
 LONGEST_REASON = 300  # characters
 PER_REQUEST = 1000  # metrics
+KIND = {"mlflow.experimentKind": "custom_model_development"}  # else the pages are for chatbots
 RETRY_SECONDS = 60.0  # between two attempts to reach MLflow
 SWITCH_OFF = "tracking=none switches tracking off"
 # MLflow waits minutes for a server by default, prints links of its own, and reports its use to its
@@ -275,7 +277,7 @@ class MLflowTracker(Tracker):
         known = client.get_experiment_by_name(self.experiment)
         if known is None:
             try:
-                return str(client.create_experiment(self.experiment))
+                return str(client.create_experiment(self.experiment, tags=KIND))
             except self.mlflow.MlflowException:
                 known = client.get_experiment_by_name(self.experiment)
                 if known is None:  # no other process has just made it
@@ -378,10 +380,8 @@ class MLflowTracker(Tracker):
         return sent
 
     def _add_scores(self, sent: _Sent, scores: Mapping[str, float]) -> None:
-        """Adds final scores, at the last step of the run."""
-        step = max((step for _, step in self._points(sent)), default=0)
-        values = [(name, float(value), step) for name, value in scores.items()]
-        self._add_metrics(sent, values)
+        """Adds final scores, at step 0: MLflow draws them as bars then."""
+        self._add_metrics(sent, [(name, float(value), 0) for name, value in scores.items()])
 
     def _add_metrics(self, sent: _Sent, values: Sequence[tuple[str, float, int]]) -> None:
         """Adds those of some (metric, value, step) that a run of MLflow lacks."""
@@ -393,7 +393,7 @@ class MLflowTracker(Tracker):
                 added[point] = self.mlflow.entities.Metric(point[0], value, now, step)
         for batch in _batches(list(added.values()), PER_REQUEST):
             self._client.log_batch(sent.id, metrics=batch, synchronous=True)
-        points |= added.keys()
+        points.update(added)
 
     def _points(self, sent: _Sent) -> set[tuple[str, int]]:
         """Returns the (metric, step) that a run of MLflow has."""
@@ -456,9 +456,9 @@ class MLflowTracker(Tracker):
             self._next_try = time.monotonic() + RETRY_SECONDS
             if not self._has_failed:
                 self.info.notify(
-                    f"note: tracking: MLflow failed ({_reason(error)}); the run continues without "
-                    f"it; when MLflow works again, it gets the missing rows, at the latest by the "
-                    f"same command"
+                    f"note: tracking: MLflow at {mask_text(self.uri)} failed ({_reason(error)}); "
+                    f"the run continues without it; when MLflow works again, it gets the missing "
+                    f"rows, at the latest by the same command"
                 )
             self._has_failed = True
             return
@@ -468,13 +468,20 @@ class MLflowTracker(Tracker):
 
 
 def _import_mlflow() -> Any:
+    """Returns the module, which says nothing on its own.
+
+    Raises:
+        UserError: it is not installed.
+    """
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     try:
         with warnings.catch_warnings():  # it changes what is shown of others
-            return importlib.import_module("mlflow")
+            module = importlib.import_module("mlflow")
     except ImportError as error:
         raise UserError(f"tracking: {error}; pip install mlflow, or {SWITCH_OFF}") from error
+    logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)  # warns of each attempt
+    return module
 
 
 def _check_tags(tags: Mapping[str, Any]) -> dict[str, Any]:
@@ -522,8 +529,17 @@ def _batches(values: Sequence[Any], size: int) -> list[Sequence[Any]]:
     return [values[start : start + size] for start in range(0, len(values), size)]
 
 
-def _reason(error: Exception) -> str:
-    """Returns the first line of an exception, without secrets and not too long."""
+def _reason(error: BaseException) -> str:
+    """Returns the first line of an exception, without secrets and not too long.
+
+    Of a failed connection, that of its cause: MLflow says it last, after the address and all that
+    its libraries add.
+    """
+    root = error
+    while root.__cause__ or root.__context__:
+        root = root.__cause__ or root.__context__  # type: ignore[assignment]
+    if isinstance(root, OSError):
+        error = root
     line = mask_text(first_line(error))
     if len(line) > LONGEST_REASON:
         line = f"{line[:LONGEST_REASON]}…"
