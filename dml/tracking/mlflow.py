@@ -136,6 +136,7 @@ class MLflowTracker(Tracker):
         self._client: Any = None
         self._sent: dict[str, _Sent] = {}  # part → run of MLflow
         self._left: list[Callable[[], None]] = []  # what MLflow did not take
+        self._model_scores: dict[str, float] = {}  # of the only model, which the run completes
         self._next_try = -float("inf")
         self._has_failed = False
 
@@ -160,7 +161,13 @@ class MLflowTracker(Tracker):
             if self._is_complete(part):
                 return
             sent = self._send(job, ())
-            self._add_scores(sent, flatten_scores(result, "test"))
+            scores = flatten_scores(result, "test")
+            if (
+                part == MAIN
+            ):  # MLflow replaces no value, and the run has others, such as of its time
+                self._model_scores = scores
+            else:
+                self._add_scores(sent, scores)
             files = {}
             if self.artifacts:
                 files[self.info.folder / "checkpoints" / _job_type(job) / "best.pt"] = "checkpoints"
@@ -179,6 +186,7 @@ class MLflowTracker(Tracker):
                 return
             options = {**trial["params"], **trial.get("options", {})}
             tags = {"job_type": "trial", "trial": trial["number"], "state": trial["state"]}
+            self._open(MAIN, self._main_tags(), None)  # its options are those of the best trial
             sent = self._open(part, tags, options)
             if trial["value"] is not None:
                 self._add_scores(sent, {"score": float(trial["value"])})
@@ -196,9 +204,10 @@ class MLflowTracker(Tracker):
             if is_single:
                 sent = self._send(self.info.jobs[0], ())
             else:
-                sent = self._open(MAIN, self._main_tags())
+                sent = self._open(MAIN, self._main_tags(), {})
             # A different name than in the runs of the models, so that no chart averages both.
-            self._add_scores(sent, flatten_scores(summary, "test" if is_single else "combined"))
+            scores = flatten_scores(summary, "test" if is_single else "combined")
+            self._add_scores(sent, self._model_scores | scores)
             files = dict.fromkeys(pictures, "figures")
             for name in ("config.yaml", "summary.json"):
                 if (self.info.folder / name).is_file():
@@ -289,24 +298,24 @@ class MLflowTracker(Tracker):
             )
         return str(known.experiment_id)
 
-    def _open(
-        self, part: str, tags: Mapping[str, Any], options: Mapping[str, Any] | None = None
-    ) -> _Sent:
+    def _open(self, part: str, tags: Mapping[str, Any], options: Mapping[str, Any] | None) -> _Sent:
         """Returns a run of MLflow that is new or continues, with the parameters of a part.
 
         Args:
-            part: of the run.
+            part: of the run; the main one is open before its models and trials.
             tags: those in which parts differ.
-            options: dotted options in which its config differs from the run's.
+            options: dotted options in which its config differs from the run's; None: it gets no
+                parameters yet.
         """
         self._connect()
         if part not in self._sent or not self._sent[part].is_open:
             described = self._describe(part, tags)
             if part != MAIN:
-                described["mlflow.parentRunId"] = self._open(MAIN, self._main_tags()).id
+                described["mlflow.parentRunId"] = self._sent[MAIN].id
             self._begin(part, described)
         sent = self._sent[part]
-        self._add_params(sent, replace_options(self.info.config, options or {}))
+        if options is not None:
+            self._add_params(sent, replace_options(self.info.config, options))
         return sent
 
     def _main_tags(self) -> dict[str, Any]:
@@ -369,7 +378,8 @@ class MLflowTracker(Tracker):
         part = self._part(job)
         sent = self._sent.get(part)
         if sent is None or not sent.is_open:
-            sent = self._open(part, _job_tags(job))
+            self._open(MAIN, self._main_tags(), {})
+            sent = self._open(part, _job_tags(job), {})
             rows = [*History(self.info.folder / "history.csv").job_rows(*job), *rows]
         values = []
         for row in rows:

@@ -218,6 +218,7 @@ def test_a_network_of_the_hub_needs_trust():
     [
         *({"backbone": {"weights": "https://x.invalid/y"}}, {"loss": {"a": [{"b": "hf:a/b"}]}}),
         *({"search": {"storage": "sqlite:///x.db"}}, {"tracking": {"settings": {"a": "b"}}}),
+        *({"tracking": {"uri": "databricks"}}, {"tracking": {"uri": "sqlite:///x.db"}}),
         *({"method": {"model": "HF-Hub:a/b"}}, {"data": {"root": "S3://a"}}),
     ],
 )

@@ -1,0 +1,542 @@
+"""What MLflow has of a run, read back from a database and a server by its own client."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import signal
+import sys
+from importlib.util import find_spec
+
+import pytest
+
+from dml.config.check import check
+from dml.core.errors import RunStopped, UserError
+from dml.runs.folder.run_folder import RunFolder
+from dml.runs.training_status import TrainingStatus
+from dml.tracking import History, RunInfo, mlflow, patient, track_run
+from dml.tracking.mlflow import MLflowTracker
+from tests.conftest import TINY
+from tests.killed_process import die_at
+from tests.system.finished_runs import start
+from tests.tracking.mlflow_store import Server, Store, check_curves
+
+pytestmark = pytest.mark.skipif(find_spec("mlflow") is None, reason="needs mlflow")
+
+
+@pytest.fixture(autouse=True)
+def _surroundings(monkeypatch, tmp_path):
+    """Files land in the folder of the test, and a failed request is not repeated."""
+    for name in ("MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME", "MLFLOW_RUN_ID"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in mlflow.ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+
+
+@pytest.fixture(scope="module")
+def empty_database(tmp_path_factory):
+    """A database without runs; making its tables takes seconds."""
+    path = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
+    Store(f"sqlite:///{path}").client.search_experiments()
+    return path
+
+
+@pytest.fixture
+def store(empty_database, tmp_path, monkeypatch):
+    """A database, which is the default."""
+    shutil.copy(empty_database, tmp_path / "mlflow.db")
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    return Store(uri)
+
+
+@pytest.fixture(scope="module")
+def server(empty_database, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("server")
+    shutil.copy(empty_database, folder / "mlflow.db")
+    local = Server(folder / "mlflow.db")
+    yield local
+    local.stop()
+
+
+@pytest.fixture
+def prepared(composed, tmp_path):
+    """The config and folder of a run that was not started yet."""
+
+    def prepare(*overrides):
+        places = (f"outputs={tmp_path}/outputs", "tracking=mlflow")
+        cfg = composed(*TINY, "protocol.epochs=3", *places, *overrides)
+        return cfg, RunFolder.of(check(cfg))
+
+    return prepare
+
+
+def test_one_model_is_one_run(prepared, store, capsys):
+    cfg, folder = prepared(
+        "experiment.id=mft_table1", "+tracking.tags.team=vision", "name=mine", "note=a note"
+    )
+    summary = start(cfg)
+    (run,) = store.runs()
+    assert (run.info.status, run.info.run_name) == ("FINISHED", "mine")
+    expected = {
+        **{"result_id": "mf_cwms", "stand_in": "true", "job_type": "repeat0-fold0", "repeat": "0"},
+        **{"protocol_id": "traditional", "group": "mft_table1", "team": "vision"},
+        **{"labels": "digits, traditional, stand-in", "mlflow.note.content": "a note"},
+        "digest": folder.path.name.rpartition("-")[2],
+    }
+    assert run.data.tags.items() >= expected.items()
+    assert run.data.tags["mlflow.source.git.commit"] == summary["git_revision"]
+    params = {"optim.lr": "0.003", "data.images_per_class": "null", "protocol.name": "traditional"}
+    assert run.data.params.items() >= {**params, "optim.args.betas": "[0.9, 0.999]"}.items()
+    assert not [name for name in run.data.params if name.startswith(("tracking", "run."))]
+    check_curves(store, run, folder.path)
+    assert [step for step, _ in store.curve(run, "map_at_r")] == [0, 7, 14, 21]
+    best = summary["metrics"]["map_at_r"]["mean"]
+    assert store.curve(run, "test/map_at_r") == [(0, best)]
+    assert run.data.metrics["untrained/recall_at_1"] == summary["untrained"]["recall_at_1"]["mean"]
+    assert run.data.metrics["images_per_second"] == summary["images_per_second"]
+    assert run.data.metrics["best_epoch"] == summary["jobs"][0]["best_epoch"]
+    assert run.data.metrics["wall_seconds"] == summary["wall_seconds"]
+    assert store.files(run) == {"config.yaml", "summary.json"}
+    shown = capsys.readouterr().out.replace("\n", "")
+    assert f"mlflow ui --backend-store-uri {store.uri}" in shown
+    start(cfg)  # finished, and MLflow has it all
+    (again,) = store.runs()
+    assert again.info.end_time == run.info.end_time
+
+
+FAULTS = ["before_rename:10", "between_checkpoints:3"]  # a row is sent that no checkpoint knows
+
+
+@pytest.mark.parametrize("point", FAULTS)
+@pytest.mark.promise(
+    "guides/trackers.md", "a run is killed and continued: W&B and MLflow have every row once"
+)
+def test_a_killed_run_continues_without_gap_or_repeat(prepared, store, point):
+    cfg, folder = prepared()
+    assert die_at(point, start, cfg) != 0
+    start(cfg)
+    (run,) = store.runs()
+    check_curves(store, run, folder.path)
+    assert run.info.status == "FINISHED"
+
+
+@pytest.mark.parametrize(
+    ("method", "number"),
+    [
+        ("create_run", 1),
+        ("log_batch", 1),  # some options are there
+        ("log_batch", 5),  # the rows so far
+        ("log_artifact", 2),  # half of the files
+        ("set_terminated", 1),  # the run is finished, but not in MLflow
+        ("set_tag", 1),  # it is, but not said to be complete
+    ],
+)
+def test_a_kill_after_any_request(two_folds, store, method, number):
+    """Two models, killed after a request has arrived; the same calls complete it."""
+    info, history = two_folds
+
+    def track_and_die():
+        import mlflow
+
+        request, calls = getattr(mlflow.MlflowClient, method), []
+
+        def send_and_die(client, *words, **options):
+            calls.append(request(client, *words, **options))
+            if len(calls) == number:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return calls[-1]
+
+        setattr(mlflow.MlflowClient, method, send_and_die)
+        track(MLflowTracker(), info, history)
+
+    assert die_at("", track_and_die) == -signal.SIGKILL
+    track(MLflowTracker(), info, history)
+    check_two_folds(store, info)
+
+
+@pytest.fixture
+def two_folds(tmp_path):
+    """A run of two models whose first one has two rows of an earlier process."""
+    (tmp_path / "run" / "figures").mkdir(parents=True)
+    for name in FILES:
+        (tmp_path / "run" / name).write_text(name)
+    history = History(tmp_path / "run" / "history.csv")
+    for step in (0, 4):
+        history.append({**ROW, "fold": 0, "epoch": step / 4, "step": step})
+    config = {"seed": 0, "optim": {"lr": 1.0, "args": {"eps": 2.0}}, "loss": {"margin": 3.0}}
+    info = RunInfo(
+        tmp_path / "run", "abc", "cub seed0", "mlrc", config, [(0, 0), (0, 1)], notify=print
+    )
+    return info, history
+
+
+FILES = ("config.yaml", "summary.json", "figures/map.png")
+ROW = {"repeat": 0, "map_at_r": 0.1, "loss": 1 / 3}
+RESULTS = [
+    {"repeat": 0, "fold": fold, "metrics": {"map_at_r": fold / 10}, "best_epoch": fold}
+    for fold in (0, 1)
+]
+TOTAL = {
+    "metrics": {"map_at_r": {"mean": 0.05, "ci95": 0.01, "std": 0.1, "repeats": 2}},
+    "wall_seconds": 3.5,
+}
+TRIALS = [
+    {"number": 0, "state": "complete", "value": 0.5, "params": {"optim.lr": 0.1}},
+    {"number": 1, "state": "pruned", "value": 0.2, "params": {"loss.margin": 0.3}},
+    {"number": 2, "state": "fail", "value": None, "params": {"optim.args.eps": 5}},
+]
+
+
+def track(tracker, info, history):
+    """Two folds side by side, told of their rows more than once."""
+    with track_run(tracker, info):
+        for fold, epoch, step in ((1, 0.0, 0), (0, 2.0, 8), (1, 1.0, 4)):
+            row = {**ROW, "fold": fold, "epoch": epoch}
+            if step not in {known["step"] for known in history.job_rows(0, fold)}:
+                history.append({**row, "step": step})
+            tracker.log(row, step)
+        for row in history.job_rows(0, 0):
+            tracker.log(row, int(row["step"]))
+        for result in RESULTS * 2:
+            tracker.job_done(result)
+        tracker.conclude(TOTAL, [info.folder / FILES[-1]])
+
+
+def check_two_folds(store, info, has_files=True):
+    parts = store.parts()
+    main, folds = parts["main"], [parts["repeat0-fold0"], parts["repeat0-fold1"]]
+    for fold, run in enumerate(folds):
+        check_curves(store, run, info.folder, (0, fold))
+        assert store.curve(run, "test/map_at_r") == [(0, fold / 10)]
+        assert run.data.tags["mlflow.parentRunId"] == main.info.run_id
+        assert run.data.tags["fold"] == str(fold)
+        assert run.info.run_name == f"cub seed0 repeat0-fold{fold}"
+    assert store.curve(main, "combined/map_at_r") == [(0, 0.05)]
+    assert store.curve(main, "combined_ci95/map_at_r") == [(0, 0.01)]
+    assert "map_at_r" not in main.data.metrics
+    params = {"seed": "0", "optim.lr": "1.0", "optim.args.eps": "2.0", "loss.margin": "3.0"}
+    for run in (main, *folds):
+        assert run.info.status == "FINISHED"
+        assert run.data.params == params
+    assert len(parts) == 3
+    if has_files:
+        assert store.files(main) == {"config.yaml", "summary.json", "figures"}
+        assert store.files(main, "figures") == {"figures/map.png"}
+
+
+def test_folds_are_children_of_a_run(two_folds, store):
+    info, history = two_folds
+    track(MLflowTracker(), info, history)
+    check_two_folds(store, info)
+    before = [run.to_dictionary() for run in store.runs()]
+    track(MLflowTracker(), info, history)  # continued after all is done: nothing changes
+    assert [run.to_dictionary() for run in store.runs()] == before
+
+
+@pytest.mark.promise(
+    "guides/trackers.md",
+    "a trial of a search is sent again: W&B and MLflow have it once, with the options of that "
+    "trial",
+)
+def test_trials_are_children_with_their_options(two_folds, store):
+    info, history = two_folds
+    tracker = MLflowTracker()
+    with track_run(tracker, info):
+        for trial in TRIALS * 2:
+            tracker.trial_done({**trial, "options": {"seed": 7}})
+    assert store.parts()["main"].info.status == "RUNNING"  # its training follows
+    assert store.parts()["main"].data.tags["job_type"] == "combined"
+    track(tracker, info, history)
+    parts = store.parts()
+    trials = [parts.pop(f"trial{number}") for number in range(3)]
+    assert [run.data.metrics for run in trials] == [{"score": 0.5}, {"score": 0.2}, {}]
+    assert [run.info.status for run in trials] == ["FINISHED", "FINISHED", "FAILED"]
+    assert [run.data.tags["state"] for run in trials] == ["complete", "pruned", "fail"]
+    for run, trial in zip(trials, TRIALS, strict=True):
+        ((changed, value),) = trial["params"].items()
+        assert run.data.tags["mlflow.parentRunId"] == parts["main"].info.run_id
+        assert run.data.params["seed"] == "7"
+        assert run.data.params[changed] == json.dumps(value)
+    assert trials[1].data.params["optim.lr"] == "1.0"  # and not that of another trial
+
+
+def test_a_search_then_its_training(prepared, store):
+    options = ("protocol=validation", "search=bayes", "search.trials=2", "protocol.epochs=1")
+    cfg, folder = prepared(*options)
+    summary = start(cfg)
+    parts = store.parts()
+    assert set(parts) == {"main", "trial0", "trial1"}
+    best, main = summary["search"]["params"], parts["main"]
+    assert float(main.data.params["loss.alpha"]) == best["loss.alpha"]  # and not the default
+    assert main.data.tags["job_type"] == "repeat0-fold0"
+    check_curves(store, main, folder.path)
+    scores = [parts[f"trial{number}"].data.metrics["score"] for number in (0, 1)]
+    assert max(scores) == pytest.approx(summary["search"]["score"])
+
+
+def test_a_grid_is_a_run_for_each_job(command_line, store, tmp_path):
+    words = [word for word in TINY if not word.startswith("protocol")]
+    options = ("protocol.epochs=1", "tracking=mlflow", f"outputs={tmp_path}/outputs")
+    status, _, err = command_line("-m", *words, *options, "seed=0,1")
+    assert status == 0, err
+    assert [run.data.params["seed"] for run in store.runs()] == ["0", "1"]
+    assert {run.info.status for run in store.runs()} == {"FINISHED"}
+
+
+def test_overwriting_begins_another_run(prepared, store):
+    start(prepared("protocol.epochs=1")[0])
+    start(prepared("protocol.epochs=1", "overwrite=true")[0])
+    first, second = store.runs()
+    assert first.data.tags["dml.run"] != second.data.tags["dml.run"]
+    assert store.curve(first, "map_at_r") == store.curve(second, "map_at_r")
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(UserError("x"), "FAILED"), (RunStopped("x", 75), "KILLED"), (RunStopped("x", 143), "KILLED")],
+)
+def test_how_a_run_ended_and_that_it_goes_on(two_folds, store, error, status):
+    info, history = two_folds
+    tracker = MLflowTracker()
+    with pytest.raises(type(error)), track_run(tracker, info):
+        tracker.log({**ROW, "fold": 0, "epoch": 1.0}, 4)
+        raise error
+    assert {run.info.status for run in store.runs()} == {status}
+    with track_run(MLflowTracker(), info):
+        tracker = MLflowTracker()
+        tracker.start(info)
+        tracker.log({**ROW, "fold": 0, "epoch": 1.0}, 4)
+        assert {run.info.status for run in store.runs()} == {"RUNNING"}
+    track(MLflowTracker(), info, history)
+    check_two_folds(store, info)
+
+
+def test_names_and_values_that_mlflow_does_not_take(two_folds, store):
+    info, _ = two_folds
+    info.config["a"] = {"b@1": "é" * 9000, "../c": 2, "": 3, "d": {}, "e" * 300: [1, None]}
+    info.config["note"] = "n" * 9000
+    with track_run(MLflowTracker(tags={"team": "t" * 9000, "flag": True}), info) as _:
+        pass
+    tracker = MLflowTracker(tags={"team": "t" * 9000, "flag": True})
+    tracker.start(info)
+    values = {"f1@5": 1.0, "a//b": 2.0, "/c/../d": float("nan"), "e": float("inf")}
+    tracker.log({**ROW, "fold": 0, "epoch": 2.0, **values}, 8)
+    run = store.parts()["repeat0-fold0"]
+    assert run.data.params["a.b_1"] == "é" * 6000
+    assert run.data.params["e" * 250] == "[1, null]"
+    assert {"f1_5", "a/b", "d", "e"} <= set(run.data.metrics)
+    assert run.data.tags["flag"] == "true"
+    assert len(run.data.tags["team"]) == len(run.data.tags["mlflow.note.content"]) == 5000
+
+
+def on_epoch(monkeypatch, actions):
+    """Calls a function after the row of an epoch."""
+    show = TrainingStatus.show_evaluation
+
+    def show_and_act(self, row):
+        show(self, row)
+        actions.get(row["epoch"], lambda: None)()
+
+    monkeypatch.setattr(TrainingStatus, "show_evaluation", show_and_act)
+
+
+@pytest.mark.promise(
+    "guides/trackers.md",
+    "MLflow's server goes away during a training: a note says so, the run goes on, and MLflow gets "
+    "the missing rows when it is back",
+)
+def test_a_server_that_goes_away_and_comes_back(prepared, server, monkeypatch, capsys):
+    monkeypatch.setattr(mlflow, "RETRY_SECONDS", 0.0)
+    on_epoch(monkeypatch, {1: server.stop, 3: server.start})
+    options = ("tracking.artifacts=true", "tracking.experiment='of a server'", "protocol.epochs=4")
+    cfg, folder = prepared(f"tracking.uri={server.uri}", *options)
+    start(cfg)
+    store = Store(server.uri)
+    (run,) = store.runs("of a server")
+    check_curves(store, run, folder.path)
+    assert run.info.status == "FINISHED"
+    assert store.files(run) == {"config.yaml", "summary.json", "checkpoints"}
+    assert store.files(run, "checkpoints") == {"checkpoints/best.pt"}
+    out = capsys.readouterr().out
+    address = f"{server.uri}/#/experiments/{run.info.experiment_id}/runs/{run.info.run_id}"
+    assert out.replace("\n", "").count(address) == 1
+    assert "View run" not in out
+    out = " ".join(out.split())
+    assert out.count(f"MLflow at {server.uri} failed (ConnectionRefusedError: ") == 1
+    assert out.count("MLflow works again, and has") == 1
+
+
+@pytest.mark.promise(
+    "guides/trackers.md",
+    "MLflow's server does not exist or refuses: a note says so, the run goes on, and the same "
+    "command sends the rows",
+)
+def test_a_server_that_is_not_there(prepared, store, monkeypatch, capsys):
+    uri = "http://me:planted-password@127.0.0.1:9"
+    cfg, folder = prepared(f"tracking.uri='{uri}'")
+    summary = start(cfg)
+    assert summary["metrics"]
+    out, err = capsys.readouterr()
+    assert " ".join(out.split()).count("MLflow at http://me:***@127.0.0.1:9 failed") == 1
+    assert "planted-password" not in out + err
+    assert "Retrying" not in err
+    start(prepared()[0])  # now into the database
+    (run,) = store.runs()
+    check_curves(store, run, folder.path)
+    assert run.info.status == "FINISHED"
+
+
+class Refusing:
+    """MLflow's client, of which a method fails."""
+
+    def __init__(self, monkeypatch, method, error):
+        import mlflow
+
+        def fail(*words, **options):
+            raise error
+
+        monkeypatch.setattr(mlflow.MlflowClient, method, fail)
+
+
+FULL = OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("method", ["log_batch", "create_run", "search_runs", "set_terminated"])
+def test_a_full_disk_is_a_note(two_folds, store, monkeypatch, capsys, method):
+    info, history = two_folds
+    with monkeypatch.context() as patch:
+        Refusing(patch, method, FULL)
+        track(MLflowTracker(), info, history)
+    out = capsys.readouterr().out
+    assert out.count("failed (OSError: No space left on device)") == 1
+    track(MLflowTracker(), info, history)
+    check_two_folds(store, info)
+
+
+@pytest.mark.promise(
+    "guides/trackers.md",
+    "MLflow does not take files, such as figures: it gets all scores, and the same command sends "
+    "the files again",
+)
+def test_files_that_are_not_taken_cost_no_score(two_folds, store, monkeypatch, capsys):
+    info, history = two_folds
+    with monkeypatch.context() as patch:
+        Refusing(patch, "log_artifact", PermissionError(13, "Access denied"))
+        track(MLflowTracker(), info, history)
+    assert "did not take the files of the run (PermissionError: Access denied)" in (
+        capsys.readouterr().out
+    )
+    check_two_folds(store, info, has_files=False)
+    track(MLflowTracker(), info, history)
+    check_two_folds(store, info)
+
+
+@pytest.mark.promise(
+    "guides/trackers.md",
+    "an experiment was deleted in MLflow: a note says how to restore it; a deleted run is sent "
+    "again by the same command",
+)
+def test_what_was_deleted(two_folds, store, capsys):
+    info, history = two_folds
+    track(MLflowTracker(), info, history)
+    for run in store.runs():
+        store.client.delete_run(run.info.run_id)
+    track(MLflowTracker(), info, history)
+    check_two_folds(store, info)
+    experiment = store.runs()[0].info.experiment_id
+    store.client.delete_experiment(experiment)
+    capsys.readouterr()
+    track(MLflowTracker(), info, history)
+    out = capsys.readouterr().out
+    assert f"mlflow experiments restore -x {experiment}`, or choose another name" in out
+    track(MLflowTracker(experiment="another"), info, history)
+    assert len(store.runs("another")) == 3
+
+
+def test_a_run_that_is_deleted_meanwhile(two_folds, store, monkeypatch):
+    monkeypatch.setattr(mlflow, "RETRY_SECONDS", 0.0)
+    info, history = two_folds
+    tracker = MLflowTracker()
+    tracker.start(info)
+    tracker.log({**ROW, "fold": 0, "epoch": 1.0}, 4)
+    for run in store.runs():
+        store.client.delete_run(run.info.run_id)
+    tracker.log({**ROW, "fold": 0, "epoch": 2.0}, 8)  # fails
+    history.append({**ROW, "fold": 0, "epoch": 2.0, "step": 8})
+    history.append({**ROW, "fold": 0, "epoch": 3.0, "step": 12})
+    tracker.log({**ROW, "fold": 0, "epoch": 3.0}, 12)  # is a new run
+    check_curves(store, store.parts()["repeat0-fold0"], info.folder)
+
+
+def test_a_server_that_answers_nothing_is_followed_by_the_run(prepared, monkeypatch, capsys):
+    import socket
+
+    monkeypatch.setattr(patient, "PATIENCE", 0.01)
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        cfg, _ = prepared(f"tracking.uri=http://127.0.0.1:{port}", "protocol.epochs=1")
+        assert start(cfg)["metrics"]
+    out = " ".join(capsys.readouterr().out.split())
+    assert "MLflow has not answered for" in out
+    assert "failed (TimeoutError: timed out)" in out
+
+
+@pytest.mark.promise(
+    "guides/trackers.md",
+    "MLflow is not installed, or does not take an address, an experiment or a tag: one line says "
+    "so before training",
+)
+@pytest.mark.parametrize(
+    ("option", "reason"),
+    [
+        ("tracking.uri=htp://host", "tracking.uri: MLflow does not take 'htp://host' ("),
+        ("tracking.uri=/some/folder", "maintenance mode"),
+        ("tracking.uri=postgresql+none://me:pw@host/db", "tracking.uri: MLflow does not take '"),
+        ("tracking.experiment=''", "tracking.experiment: '' has 0 characters"),
+        (f"tracking.experiment={'a' * 501}", "has 501 characters; MLflow takes 1 to 500"),
+        ("tracking.tags=[mine]", "tracking.tags: "),
+    ],
+)
+def test_what_is_refused_before_training(command_line, tmp_path, option, reason):
+    words = ("tracking=mlflow", option, f"outputs={tmp_path / 'o'}", "data=cub")
+    status, _, err = command_line(*words)
+    assert status != 0
+    (line,) = err.strip().splitlines()
+    assert line.startswith("error: tracking.")
+    assert reason in line
+    assert "me:pw" not in line
+    assert not (tmp_path / "o").exists()
+
+
+@pytest.mark.parametrize("tags", [["mine"], "mine", {"a@b": 1}, {"": 1}, {"a//b": 1}, {"../a": 1}])
+def test_tags_that_mlflow_does_not_take(tags):
+    with pytest.raises(UserError, match=r"^tracking\.tags: MLflow "):
+        MLflowTracker(tags=tags)
+
+
+def test_the_missing_package_is_one_line(monkeypatch):
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    with pytest.raises(UserError, match=r"^tracking: .*mlflow.*; pip install mlflow, or tracking="):
+        MLflowTracker()
+
+
+@pytest.mark.promise(
+    "guides/trackers.md", "`tracking=mlflow` sends nothing to anyone but your server"
+)
+def test_nothing_is_reported_to_the_makers_of_mlflow(store, monkeypatch):
+    from mlflow.telemetry import utils
+
+    monkeypatch.setattr(utils, "_IS_IN_CI_ENV_OR_TESTING", False)
+    monkeypatch.delenv("DO_NOT_TRACK", raising=False)
+    monkeypatch.delenv("MLFLOW_DISABLE_TELEMETRY")
+    assert not utils.is_telemetry_disabled()  # the default of MLflow
+    MLflowTracker()
+    assert utils.is_telemetry_disabled()
