@@ -162,9 +162,7 @@ class MLflowTracker(Tracker):
                 return
             sent = self._send(job, ())
             scores = flatten_scores(result, "test")
-            if (
-                part == MAIN
-            ):  # MLflow replaces no value, and the run has others, such as of its time
+            if part == MAIN:  # MLflow replaces no value, and the run has others of some
                 self._model_scores = scores
             else:
                 self._add_scores(sent, scores)

@@ -7,9 +7,13 @@ import json
 import os
 import shutil
 import signal
+import socket
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 
+import pandas as pd
 import pytest
 
 from dml.config.check import check
@@ -85,9 +89,15 @@ def test_one_model_is_one_run(prepared, store, capsys):
     (run,) = store.runs()
     assert (run.info.status, run.info.run_name) == ("FINISHED", "mine")
     expected = {
-        **{"result_id": "mf_cwms", "stand_in": "true", "job_type": "repeat0-fold0", "repeat": "0"},
-        **{"protocol_id": "traditional", "group": "mft_table1", "team": "vision"},
-        **{"labels": "digits, traditional, stand-in", "mlflow.note.content": "a note"},
+        "result_id": "mf_cwms",
+        "protocol_id": "traditional",
+        "stand_in": "true",
+        "job_type": "repeat0-fold0",
+        "repeat": "0",
+        "group": "mft_table1",
+        "team": "vision",
+        "labels": "digits, traditional, stand-in",
+        "mlflow.note.content": "a note",
         "digest": folder.path.name.rpartition("-")[2],
     }
     assert run.data.tags.items() >= expected.items()
@@ -277,8 +287,9 @@ def test_a_search_then_its_training(prepared, store):
     assert float(main.data.params["loss.alpha"]) == best["loss.alpha"]  # and not the default
     assert main.data.tags["job_type"] == "repeat0-fold0"
     check_curves(store, main, folder.path)
+    trials = pd.read_csv(folder.path / "search" / "trials.csv")
     scores = [parts[f"trial{number}"].data.metrics["score"] for number in (0, 1)]
-    assert max(scores) == pytest.approx(summary["search"]["score"])
+    assert scores == pytest.approx(trials["value"].tolist())
 
 
 def test_a_grid_is_a_run_for_each_job(command_line, store, tmp_path):
@@ -304,16 +315,22 @@ def test_overwriting_begins_another_run(prepared, store):
 )
 def test_how_a_run_ended_and_that_it_goes_on(two_folds, store, error, status):
     info, history = two_folds
-    tracker = MLflowTracker()
-    with pytest.raises(type(error)), track_run(tracker, info):
-        tracker.log({**ROW, "fold": 0, "epoch": 1.0}, 4)
-        raise error
-    assert {run.info.status for run in store.runs()} == {status}
-    with track_run(MLflowTracker(), info):
-        tracker = MLflowTracker()
-        tracker.start(info)
+
+    def log_row(tracker):
         tracker.log({**ROW, "fold": 0, "epoch": 1.0}, 4)
         assert {run.info.status for run in store.runs()} == {"RUNNING"}
+
+    def fail(tracker):
+        with track_run(tracker, info):
+            log_row(tracker)
+            raise error
+
+    with pytest.raises(type(error)):
+        fail(MLflowTracker())
+    assert {run.info.status for run in store.runs()} == {status}
+    continued = MLflowTracker()
+    continued.start(info)
+    log_row(continued)
     track(MLflowTracker(), info, history)
     check_two_folds(store, info)
 
@@ -322,8 +339,6 @@ def test_names_and_values_that_mlflow_does_not_take(two_folds, store):
     info, _ = two_folds
     info.config["a"] = {"b@1": "é" * 9000, "../c": 2, "": 3, "d": {}, "e" * 300: [1, None]}
     info.config["note"] = "n" * 9000
-    with track_run(MLflowTracker(tags={"team": "t" * 9000, "flag": True}), info) as _:
-        pass
     tracker = MLflowTracker(tags={"team": "t" * 9000, "flag": True})
     tracker.start(info)
     values = {"f1@5": 1.0, "a//b": 2.0, "/c/../d": float("nan"), "e": float("inf")}
@@ -391,6 +406,27 @@ def test_a_server_that_is_not_there(prepared, store, monkeypatch, capsys):
     (run,) = store.runs()
     check_curves(store, run, folder.path)
     assert run.info.status == "FINISHED"
+
+
+class Unauthorized(BaseHTTPRequestHandler):
+    """A server that asks for a password."""
+
+    def do_GET(self):  # noqa: N802
+        self.send_error(401, "Unauthorized")
+
+    def log_message(self, *words):
+        pass
+
+
+def test_a_server_that_refuses(prepared, capsys):
+    with ThreadingHTTPServer(("127.0.0.1", 0), Unauthorized) as refusing:
+        threading.Thread(target=refusing.serve_forever, daemon=True).start()
+        uri = f"http://127.0.0.1:{refusing.server_port}"
+        assert start(prepared(f"tracking.uri={uri}", "protocol.epochs=1")[0])["metrics"]
+        refusing.shutdown()
+    out = " ".join(capsys.readouterr().out.split())
+    assert out.count(f"MLflow at {uri} failed (") == 1
+    assert "401" in out
 
 
 class Refusing:
@@ -476,8 +512,6 @@ def test_a_run_that_is_deleted_meanwhile(two_folds, store, monkeypatch):
 
 
 def test_a_server_that_answers_nothing_is_followed_by_the_run(prepared, monkeypatch, capsys):
-    import socket
-
     monkeypatch.setattr(patient, "PATIENCE", 0.01)
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
     with socket.create_server(("127.0.0.1", 0)) as silent:
