@@ -411,7 +411,7 @@ def test_a_server_that_is_not_there(prepared, store, monkeypatch, capsys):
 class Unauthorized(BaseHTTPRequestHandler):
     """A server that asks for a password."""
 
-    def do_GET(self):  # noqa: N802
+    def do_GET(self):
         self.send_error(401, "Unauthorized")
 
     def log_message(self, *words):
@@ -454,6 +454,30 @@ def test_a_full_disk_is_a_note(two_folds, store, monkeypatch, capsys, method):
     assert out.count("failed (OSError: No space left on device)") == 1
     track(MLflowTracker(), info, history)
     check_two_folds(store, info)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 3600.0])
+def test_what_mlflow_misses_while_it_is_away(two_folds, store, monkeypatch, capsys, seconds):
+    """The first model ends meanwhile; if MLflow is tried again, or at the end only."""
+    monkeypatch.setattr(mlflow, "RETRY_SECONDS", seconds)
+    info, history = two_folds
+    tracker = MLflowTracker()
+    with track_run(tracker, info):
+        tracker.log({**ROW, "fold": 0, "epoch": 1.0}, 4)
+        with monkeypatch.context() as patch:
+            Refusing(patch, "log_batch", ConnectionError("away"))
+            Refusing(patch, "search_runs", ConnectionError("away"))
+            history.append({**ROW, "fold": 0, "epoch": 2.0, "step": 8})
+            tracker.log({**ROW, "fold": 0, "epoch": 2.0}, 8)
+            tracker.job_done(RESULTS[0])
+            history.append({**ROW, "fold": 1, "epoch": 0.0, "step": 0})
+            tracker.log({**ROW, "fold": 1, "epoch": 0.0}, 0)
+        history.append({**ROW, "fold": 1, "epoch": 1.0, "step": 4})
+        tracker.log({**ROW, "fold": 1, "epoch": 1.0}, 4)
+        tracker.job_done(RESULTS[1])
+        tracker.conclude(TOTAL, [info.folder / FILES[-1]])
+    check_two_folds(store, info)
+    assert capsys.readouterr().out.count("MLflow works again, and has the missing rows") == 1
 
 
 @pytest.mark.promise(
