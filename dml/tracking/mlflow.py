@@ -136,7 +136,8 @@ class MLflowTracker(Tracker):
         self._client: Any = None
         self._sent: dict[str, _Sent] = {}  # part → run of MLflow
         self._left: list[Callable[[], None]] = []  # what MLflow did not take
-        self._model_scores: dict[str, float] = {}  # of the only model, which the run completes
+        self._model_scores: dict[str, float] = {}  # of the only model
+        self._model_files: dict[Path, str] = {}
         self._next_try = -float("inf")
         self._has_failed = False
 
@@ -162,16 +163,14 @@ class MLflowTracker(Tracker):
                 return
             sent = self._send(job, ())
             scores = flatten_scores(result, "test")
-            if part == MAIN:  # MLflow replaces no value, and the run has others of some
-                self._model_scores = scores
-            else:
-                self._add_scores(sent, scores)
             files = {}
             if self.artifacts:
                 files[self.info.folder / "checkpoints" / _job_type(job) / "best.pt"] = "checkpoints"
-            is_uploaded = self._upload(sent, files)
-            if part != MAIN:  # the main run also receives the figures
-                self._close(part, "FINISHED", is_uploaded)
+            if part == MAIN:  # the run completes it; MLflow replaces no value, and it has others
+                self._model_scores, self._model_files = scores, files
+                return
+            self._add_scores(sent, scores)
+            self._close(part, "FINISHED", self._upload(sent, files))
 
         self._attempt(finish_job)
 
@@ -206,7 +205,7 @@ class MLflowTracker(Tracker):
             # A different name than in the runs of the models, so that no chart averages both.
             scores = flatten_scores(summary, "test" if is_single else "combined")
             self._add_scores(sent, self._model_scores | scores)
-            files = dict.fromkeys(pictures, "figures")
+            files = self._model_files | dict.fromkeys(pictures, "figures")
             for name in ("config.yaml", "summary.json"):
                 if (self.info.folder / name).is_file():
                     files[self.info.folder / name] = ""

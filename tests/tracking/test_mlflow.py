@@ -149,6 +149,7 @@ def test_trials_are_children_with_their_options(two_folds, store):
             tracker.trial_done({**trial, "options": {"seed": 7}})
     assert store.parts()["main"].info.status == "RUNNING"  # its training follows
     assert store.parts()["main"].data.tags["job_type"] == "combined"
+    assert store.parts()["main"].data.params == {}  # those of the best trial follow
     track(tracker, info, history)
     parts = store.parts()
     trials = [parts.pop(f"trial{number}") for number in range(3)]
