@@ -24,7 +24,8 @@ FLAGS_WITH_VALUE = ("--cfg", "-c", "--package", "-p", "--config-path", "-cp", "-
 PATHS = ("outputs", "data.root", "data.reader.root", "params", "resume", "run",
          "embeddings")  # fmt: skip
 TEXTS = ("name", "note", "data.name", "loss.name", "method.name", "backbone.name", "optim.name",
-         "data.background", "tracking.project", "tracking.entity")  # fmt: skip
+         "data.background", "tracking.project", "tracking.entity",
+         "tracking.experiment", "tracking.uri")  # fmt: skip
 QUOTED_BY_HYDRA = ("outputs", "data.root", "data.reader.root", "run", "embeddings",
                    "backbone.weights", *TEXTS)  # fmt: skip
 PLAIN = re.compile(r"[\w/.+$%*@:?| \\-]*", re.ASCII)  # what Hydra takes without quotes

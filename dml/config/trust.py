@@ -40,7 +40,8 @@ FETCHED = re.compile(
 )
 IGNORED = re.compile(r"[\s\x00-\x20]+")  # by readers of addresses, wherever it stands
 WITH_WEIGHTS = ("TimmBackbone", "BNInception")  # of dml.models; by default they download
-WEIGHTS, SETTINGS = "backbone.weights", "tracking.settings."
+WEIGHTS = "backbone.weights"
+OF_TRACKERS = ("tracking.settings.", "tracking.uri")
 OF_HYDRA = re.compile(r"hydra(\W.*)?")
 # Nodes whose texts are shown or compared, and never opened; and those that only a training opens.
 NOT_OPENED = ("name", "note", "experiment", "code", "outputs")
@@ -241,7 +242,7 @@ def _find_reasons(option: str, value: Any) -> Iterator[str]:
         yield f"'{value}' would be fetched from elsewhere"
     if option != "backbone" and _downloads(value):
         yield "the weights of this network would be downloaded"
-    if is_text and option.startswith(SETTINGS):
+    if is_text and option.startswith(OF_TRACKERS):
         yield "a setting of a tracker may name a server or a program"
 
 

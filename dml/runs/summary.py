@@ -129,6 +129,7 @@ def describe_run(context: RunContext, folder: RunFolder) -> RunInfo:
         "selected_on": protocol.selected_on,
         "stand_in": config.data.stands_in,
         "seen_classes": has_seen_classes(protocol.splits),
+        "digest": config.digest,
         "folder": str(folder.path),
     }
     tags = [config.data.variant, protocol.name]

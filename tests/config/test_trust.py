@@ -18,7 +18,11 @@ def test_what_the_shipped_configs_name_is_allowed():
         content = yaml.safe_load(path.read_text())
         named |= {one.target for one in find_named(content)}
     named = {target for target in named if target != "???" and "${" not in target}
-    assert named == shipped_targets()
+    in_grids = {
+        "pytorch_metric_learning.distances.LpDistance",
+        "pytorch_metric_learning.miners.BatchHardMiner",
+    }
+    assert named | in_grids == shipped_targets()
     assert all(map(is_allowed, named))
 
 
@@ -218,6 +222,7 @@ def test_a_network_of_the_hub_needs_trust():
     [
         *({"backbone": {"weights": "https://x.invalid/y"}}, {"loss": {"a": [{"b": "hf:a/b"}]}}),
         *({"search": {"storage": "sqlite:///x.db"}}, {"tracking": {"settings": {"a": "b"}}}),
+        *({"tracking": {"uri": "databricks"}}, {"tracking": {"uri": "sqlite:///x.db"}}),
         *({"method": {"model": "HF-Hub:a/b"}}, {"data": {"root": "S3://a"}}),
     ],
 )

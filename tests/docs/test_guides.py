@@ -29,7 +29,8 @@ CONCEPTS = sorted((ROOT / "docs" / "concepts").glob("*.md"))
 RUN = "outputs/single/digits-traditional-mfcwms-plain-small_cnn/seed0-12345678"
 BLOCK = re.compile(r"(?:<!-- (needs [^>]*|slow) -->\n)?```(sh|python)\n(.*?)```", re.S)
 FILE = re.compile(r"^`(my_\S+)`:\n\n```\w+\n(.*?)```", re.M | re.S)
-SETUP = ("git", "cd", "make", "source", "pip", "wandb", "tensorboard")  # installation, services
+# Installation and services.
+SETUP = ("git", "cd", "make", "source", "pip", "wandb", "mlflow", "tensorboard")
 SEPARATE = ("plan",)  # has tests of its own
 
 

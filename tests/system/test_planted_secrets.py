@@ -142,7 +142,7 @@ def test_the_record_of_wandb(tmp_path, monkeypatch):
     assert (tmp_path / "wandb").stat().st_mode & 0o077 == 0
 
 
-@pytest.mark.parametrize("name", ["wandb", "tensorboard"])
+@pytest.mark.parametrize("name", ["wandb", "tensorboard", "mlflow"])
 def test_what_a_run_sends_to_a_tracker(command_line, tmp_path, monkeypatch, name):
     """Names, notes, tags and options of a run, and its command line."""
     pytest.importorskip(name)
@@ -151,10 +151,15 @@ def test_what_a_run_sends_to_a_tracker(command_line, tmp_path, monkeypatch, name
     if name == "wandb":
         tags = ",".join(f"'{word[:60]}'" for word in shown if len(word) < 60)
         words = (*words, "tracking.mode=offline", f"tracking.tags=[{tags}]")
+    if name == "mlflow":
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        words = (*words, f"+tracking.tags.word='{shown[0]}'", f"+tracking.tags.password={SECRET}")
     outputs = f"outputs={tmp_path / 'outputs'}"
     status, _, err = command_line(*DIGITS, "protocol.epochs=1", outputs, *words)
     assert status == 0, err
-    assert list(tmp_path.rglob("*.wandb" if name == "wandb" else "events.*"))
+    written = {"wandb": "*.wandb", "tensorboard": "events.*", "mlflow": "mlflow.db"}
+    assert list(tmp_path.rglob(written[name]))
     assert SECRET.encode() not in read_all(tmp_path)
 
 

@@ -92,7 +92,9 @@ def test_one_model_is_one_run(prepared, service, capsys):
         ("wandb_finish:1", 0, 0),  # the run is finished, but not in W&B
     ],
 )
-@pytest.mark.promise("guides/trackers.md", "a run is killed and continued: W&B has every row once")
+@pytest.mark.promise(
+    "guides/trackers.md", "a run is killed and continued: W&B and MLflow have every row once"
+)
 def test_a_killed_run_continues_without_gap_or_repeat(prepared, service, point, lost, pictures):
     cfg, folder = prepared()
     assert die_at(point, start, cfg) != 0
@@ -177,7 +179,8 @@ def test_folds_are_runs_of_their_own(two_folds, service):
 
 @pytest.mark.promise(
     "guides/trackers.md",
-    "a trial of a search is sent again: W&B has it once, with the options of that trial",
+    "a trial of a search is sent again: W&B and MLflow have it once, with the options of that "
+    "trial",
 )
 def test_trials_weights_and_results_are_sent_once(two_folds, service):
     info, history = two_folds
