@@ -44,6 +44,9 @@ NETWORKS: dict[str, tuple[float | None, float | None, float | None]] = {
     "vit_large_patch14_dinov2.lvd142m": (85.0, None, 303.2),
     "vit_large_patch14_reg4_dinov2.lvd142m": (85.0, None, 303.2),
     "resnet50.tv_in1k": (800.0, None, 23.5),
+    "vit_small_patch16_dinov3.lvd1689m": (880.0, None, 21.6),
+    "vit_base_patch16_siglip_224.v2_webli": (350.0, None, 92.9),
+    "vit_base_patch16_clip_224.openai": (350.0, None, 86.2),
 }
 UNKNOWN = (None, None, None)
 FLOAT32_SPEED = 0.5  # on a GPU, relative to TF32
@@ -109,11 +112,18 @@ def _evaluated_images(cfg: Any, images: int) -> float:
 
 def _training_speed(cfg: Any) -> float | None:
     """Returns the images per second in training on the device; None if they are unknown."""
-    on_gpu, on_cpu, _ = NETWORKS.get(cfg.backbone.name, UNKNOWN)
+    on_gpu, on_cpu, _ = NETWORKS.get(_network(cfg), UNKNOWN)
     if cfg.device == "cpu":
         return on_cpu
     is_slow = cfg.precision == "fp32" and cfg.speed == "exact"
     return on_gpu * FLOAT32_SPEED if on_gpu and is_slow else on_gpu
+
+
+def _network(cfg: Any) -> str:
+    """Returns the name of the network that a run trains; features have the name of theirs."""
+    on_features = cfg.backbone["_target_"].endswith(".Identity")
+    name: str = "identity" if on_features else cfg.backbone.name
+    return name
 
 
 def _assumed_epochs(protocol: Any, every: float) -> float:
@@ -150,7 +160,7 @@ def _train_images(reader: str) -> int | None:
 
 def estimate_gigabytes(cell: Cell) -> float | None:
     """Returns the disk space of the models that a finished run keeps; None if it is unknown."""
-    millions = NETWORKS.get(cell.options.backbone.name, UNKNOWN)[2]
+    millions = NETWORKS.get(_network(cell.options), UNKNOWN)[2]
     models = cell.options.protocol.repeats * SPLITS[cell.options.protocol.splits].folds
     if millions is None:
         return None

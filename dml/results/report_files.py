@@ -297,7 +297,7 @@ def section_table(section: Section, report: Report) -> Table:
         columns += _metric_columns(section, report, metric, rank)
     if report.about.source is None:
         columns += _nearest_columns(section)
-    if report.about.rows == NETWORKS:
+    if _tells_pretraining(section, report):
         columns.append(_pretraining_column(section))
     columns.append(_count_column(section))
     columns += _test_columns(section)
@@ -313,6 +313,12 @@ def _method_column(section: Section, title: str) -> Column:
     for row in section.baselines:
         names.append(row.name)
     return Column(title, names)
+
+
+def _tells_pretraining(section: Section, report: Report) -> bool:
+    """Returns whether a table says what networks have seen: it compares networks, or it is known."""
+    is_known = any(row.pretraining for row in section.all_rows)
+    return is_known or report.about.rows == NETWORKS
 
 
 def _pretraining_column(section: Section) -> Column:
@@ -430,7 +436,7 @@ def _caption(section: Section, report: Report) -> str:
         outcome = "better than" if section.tests.ours.eq("above").any() else "no row is better"
         test = f"Welch's test, 5 % with Holm's correction for {len(section.tested)} rows"
         parts.append(f"{outcome}: {metric_name(main_metric(report.about))}, {test}")
-    if report.about.rows == NETWORKS:
+    if _tells_pretraining(section, report):
         parts.append("images seen: whether the pretraining is known to hold images of the dataset")
         parts.append("without training: no method of a paper is compared")
     elif any(map(_is_selected_on_test, section.rows)):
