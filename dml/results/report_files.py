@@ -316,7 +316,7 @@ def _method_column(section: Section, title: str) -> Column:
 
 
 def _tells_pretraining(section: Section, report: Report) -> bool:
-    """Returns whether a table says what networks have seen: it compares networks, or it is known."""
+    """Returns whether a table says what networks have seen: it compares them, or it is known."""
     is_known = any(row.pretraining for row in section.all_rows)
     return is_known or report.about.rows == NETWORKS
 

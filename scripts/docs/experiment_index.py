@@ -18,7 +18,7 @@ PAPERS = {
     "pfml": "Potential fields",
     "metrix": "Metrix",
     "ccp": "Chance constraints",
-    "oml": "Networks without training",
+    "oml": "Networks of today",
 }
 
 

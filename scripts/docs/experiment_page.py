@@ -10,6 +10,7 @@ from scripts.docs.descriptions import load_papers
 from scripts.docs.experiment_index import PAPERS, Experiment, list_experiments
 from scripts.docs.markdown import code, escape, table
 
+NO_PAPER = "oml"  # the section of experiments of no paper
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
 
 
@@ -22,7 +23,7 @@ def make_experiment_page() -> dict[str, str]:
     for experiment in list_experiments():
         about = experiment.about
         paper = about.id.partition("_")[0]
-        section = paper if paper in PAPERS else str(about.source)
+        section = paper if paper in PAPERS else about.source or NO_PAPER
         rows[section].append(_make_row(experiment, rehearsed))
         if about.script:
             scripts.append((code(about.id), code(about.script)))
@@ -43,7 +44,7 @@ def _read_rehearsal() -> dict[str, str]:
     """Returns what the rehearsal found, by experiment."""
     text = (RESULTS / "rehearsal.md").read_text(encoding="utf-8")
     statuses = {}
-    for id, runs, outcome in re.findall(r"^\| (\w+_\w+) \| (\d+) of .* \| (.*) \|$", text, re.M):
+    for id, runs, outcome in re.findall(r"^\| (\w+) \| (\d+) of .* \| (.*) \|$", text, re.M):
         if outcome != "ran to its report":
             statuses[id] = outcome
         elif int(runs):
