@@ -224,24 +224,29 @@ def _find_batch_conflicts(config: Config) -> Iterator[tuple[str, str]]:
         yield "data.images_per_class", f"sampler '{sampler}' needs a number"
     elif categories is None:
         yield "data.categories_per_batch", f"sampler '{sampler}' needs a number"
-    elif batch % (categories * m):
+    else:
+        yield from _find_group_conflicts(config, categories, m)
+
+
+def _find_group_conflicts(config: Config, categories: int, m: int) -> Iterator[tuple[str, str]]:
+    """Yields conflicts of a batch of categories, and of m images of a class."""
+    batch, loss = config.data.batch_size, config.loss["name"]
+    needs_pairs = config.loss["batch_kind"] == "pair"
+    if batch % (categories * m):
         least = 2 * m if needs_pairs else m
         parts = f"{m} images per class"
         if categories > 1:
             parts = f"{categories} categories x {parts}"
-        yield (
-            "data.batch_size",
-            f"batch {batch} must be a multiple of {parts} "
-            f"(nearest {_nearest_multiples(batch, categories * m, least)})",
-        )
+        nearest = _nearest_multiples(batch, categories * m, least)
+        yield "data.batch_size", f"batch {batch} must be a multiple of {parts} (nearest {nearest})"
     elif m == 1 and needs_pairs:
-        problem = f"loss '{config.loss['name']}' needs pairs of images of one class"
+        problem = f"loss '{loss}' needs pairs of images of one class"
         yield "data.images_per_class", f"{problem}; use 2 or more"
     elif batch < 2 * m and needs_pairs:
         yield (
             "data.batch_size",
-            f"batch {batch} holds one class, {m} images of it, and loss '{config.loss['name']}' "
-            f"needs two; use {2 * m} or more",
+            f"batch {batch} holds one class, {m} images of it, and loss '{loss}' needs two; use "
+            f"{2 * m} or more",
         )
 
 

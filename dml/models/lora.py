@@ -26,6 +26,13 @@ BASE_HASH = "base_hash"  # entry of the state
 PARTS = re.compile(r"\.(base_layer|lora_[AB])\b")  # of a layer with an adapter
 
 
+class OtherWeightsError(UserError):
+    """Adapters are to be loaded on other weights than those that they were trained on."""
+
+    def __init__(self) -> None:
+        super().__init__("the adapters belong to other weights than backbone.weights has now")
+
+
 def add_adapters(
     embedder: Embedder,
     rank: int = 8,
@@ -185,7 +192,7 @@ def _leave_out_of_state(embedder: Embedder, base_hash: Tensor) -> None:
     def fill_in(module: Embedder, state: dict[str, Any], prefix: str, *others: Any) -> None:
         stored = state.pop(prefix + BASE_HASH, None)
         if stored is None or not torch.equal(stored.cpu(), base_hash):
-            raise UserError("the adapters belong to other weights than backbone.weights has now")
+            raise OtherWeightsError
         tensors = dict(module.named_parameters()) | dict(module.named_buffers())
         for name in module.fixed:
             state[prefix + name] = tensors[name]

@@ -38,7 +38,7 @@ from dml.data.image_dataset import ImageDataset
 from dml.data.image_index import Subset
 from dml.models.embedder import Embedder
 from dml.models.identity import FeatureNetwork, Identity
-from dml.models.lora import merge_adapters
+from dml.models.lora import OtherWeightsError, merge_adapters
 from dml.models.onnx_form import make_onnx
 from dml.runs.build import Builder
 from dml.runs.folder.code_changes import describe_changed_code
@@ -211,26 +211,32 @@ def load_embedder(
     is_export = path.exists()
     if not is_export:
         path = _choose_model(folder, repeat, fold)
-    builder = Builder(config)
     has_adapters = config.backbone.get("train") == LORA and not is_export
-    if has_adapters:  # only they are in the file
-        builder.fetch_weights()
-    elif _takes_weights(config.backbone):
-        config.backbone["weights"] = "none"  # they are in the file: no download
-    embedder = builder.embedder()
-    if has_adapters:
-        builder.add_adapters(embedder)
+    embedder = _build_network(config, has_adapters)
     if is_export:
         check_belonging(Path(folder))
     try:
         weights = load_file(path) if is_export else read_checkpoint(path)["embedder"]
         embedder.load_state_dict(weights)
-    except UserError as error:
+    except OtherWeightsError as error:
         raise UserError(f"load: {path}: {error}") from error
     except Exception as error:  # of many classes: a damaged file, a missing entry, another shape
         reason = (str(error).splitlines() or [""])[-1].strip()
         raise UserError(f"load: {path} is damaged or of another network: {reason}") from error
     return embedder.eval()
+
+
+def _build_network(config: Config, has_adapters: bool) -> Embedder:
+    """Returns a network for the weights of a file, which of LoRA are the adapters alone."""
+    builder = Builder(config)
+    if has_adapters:
+        builder.fetch_weights()
+        embedder = builder.embedder()
+        builder.add_adapters(embedder)
+        return embedder
+    if _takes_weights(config.backbone):
+        config.backbone["weights"] = "none"  # they are in the file: no download
+    return builder.embedder()
 
 
 def _choose_model(run_folder: str | Path, repeat: int | None, fold: int | None) -> Path:
