@@ -30,7 +30,10 @@ class OtherWeightsError(UserError):
     """Adapters are to be loaded on other weights than those that they were trained on."""
 
     def __init__(self) -> None:
-        super().__init__("the adapters belong to other weights than backbone.weights has now")
+        super().__init__(
+            "the adapters belong to other weights than backbone.weights has now; put the file of the "
+            "training back"
+        )
 
 
 def add_adapters(

@@ -219,7 +219,8 @@ def load_embedder(
         weights = load_file(path) if is_export else read_checkpoint(path)["embedder"]
         embedder.load_state_dict(weights)
     except OtherWeightsError as error:
-        raise UserError(f"load: {path}: {error}") from error
+        place = config.backbone["weights"]
+        raise UserError(f"load: {path}: {error} (backbone.weights={place})") from error
     except Exception as error:  # of many classes: a damaged file, a missing entry, another shape
         reason = (str(error).splitlines() or [""])[-1].strip()
         raise UserError(f"load: {path} is damaged or of another network: {reason}") from error
