@@ -31,8 +31,8 @@ class OtherWeightsError(UserError):
 
     def __init__(self) -> None:
         super().__init__(
-            "the adapters belong to other weights than backbone.weights has now; put the file of the "
-            "training back"
+            "the adapters belong to other weights than backbone.weights has now; put the file of "
+            "the training back"
         )
 
 
