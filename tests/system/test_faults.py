@@ -301,9 +301,9 @@ def test_a_killed_loading_process(
 
     score = Evaluator.score
 
-    def kill_and_score(self, embeddings):
+    def kill_and_score(self, *arguments):
         kill()
-        return score(self, embeddings)
+        return score(self, *arguments)
 
     def kill_later():
         monkeypatch.setattr(Evaluator, "score", kill_and_score)

@@ -162,10 +162,11 @@ class ChanceConstrained(Method):
             "radius_after": self._radius_after,
         }
         if self._stopping.update(score, 0.0, self._stage_steps):
+            fixed = getattr(embedder, "fixed", ())  # the network may be one of the user's
             self._best = {
                 name: p.detach().clone()
                 for name, p in embedder.named_parameters()
-                if name not in embedder.fixed
+                if name not in fixed
             }
             self._best_proxies = self.proxies.detach().clone()
         is_last = self.stages is not None and self._stage + 1 >= self.stages
