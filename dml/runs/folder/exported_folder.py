@@ -26,7 +26,8 @@ from dml.runs.folder.stored_run import WEIGHTS, read_config
 CONFIG, BEST = "config.yaml", "best.yaml"
 ONNX, CARD = "model.onnx", "README.md"
 SCORES, EMBEDDINGS = "evaluation.json", "embeddings.npz"  # of `dml evaluate run=<the folder>`
-FILES = (CONFIG, BEST, WEIGHTS, ONNX, f"{ONNX}.data", CARD, SCORES, EMBEDDINGS)
+ERRORS = ("errors.html", "per_query.csv")  # of the same command
+FILES = (CONFIG, BEST, WEIGHTS, ONNX, f"{ONNX}.data", CARD, SCORES, EMBEDDINGS, *ERRORS)
 SCORE_KEYS = {"name", "stand_in", "embedding_size", "metrics"}
 DIGEST, CARD_DIGEST = "dml_export", "dml_card"  # in the metadata of the weights
 LINE = "# exported with the weights "  # the last line of the config, before the digest
