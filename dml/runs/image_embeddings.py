@@ -218,7 +218,7 @@ def _check_thumbnails(side: int, output: str | Path | None) -> None:
         raise UserError(f"thumbnails: {side} is not between 1 and {MOST_THUMBNAIL}")
     if output is None or Path(output).suffix != embedding_file.PARQUET:
         raise UserError(
-            f"thumbnails: only a {embedding_file.PARQUET} file carries them; choose such an output"
+            f"thumbnails: a {embedding_file.PARQUET} file carries them; choose such an output"
         )
 
 
