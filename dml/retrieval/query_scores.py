@@ -19,6 +19,19 @@ from dml.retrieval.exact.search import ExactSearch
 from dml.retrieval.inputs import check_labeled, check_self_index
 from dml.retrieval.metrics import METRICS, score_rankings
 
+PER_QUERY = (  # columns of a table of queries
+    "query",
+    "label",
+    "nearest",
+    "nearest_label",
+    "nearest_distance",
+    "correct",
+    "precision_at_1",
+    "r_precision",
+    "average_precision_at_r",
+    "first_right_rank",
+    "relevant",
+)
 NEIGHBORS = 10  # of each query
 CHUNK = 256  # queries whose relevant items are all compared at once
 

@@ -23,11 +23,10 @@ from dml.data.image_dataset import ImageSource
 from dml.data.image_index import ImageIndex, Subset, split_box
 from dml.data.protocol import Split
 from dml.retrieval.embeddings import SplitEmbeddings, read_names
-from dml.retrieval.query_scores import score_queries
+from dml.retrieval.query_scores import PER_QUERY, score_queries
 from dml.runs.console import print_line
-from dml.runs.error_page import PER_QUERY, Evaluation, ShownImages, render_errors
-
-PAGE, TABLE = "errors.html", "per_query.csv"
+from dml.runs.error_page import Evaluation, ShownImages, render_errors
+from dml.runs.folder.exported_folder import ERRORS_OF, PAGE, TABLE
 
 
 @dataclass(frozen=True)
@@ -105,7 +104,7 @@ class ErrorFiles:
 
 
 def _origin(name: str) -> str:
-    return f"errors of {name}"
+    return f"{ERRORS_OF}{name}"
 
 
 def images_of_split(split: Split) -> tuple[ShownImages, ShownImages]:

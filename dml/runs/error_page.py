@@ -22,22 +22,9 @@ from dml.core.errors import UserError
 from dml.core.plain_text import shorten, show_line
 from dml.core.plotting import plt
 from dml.data.thumbnails import make_thumbnail
-from dml.retrieval.query_scores import QueryScores
+from dml.retrieval.query_scores import PER_QUERY, QueryScores
 from dml.runs.figures.drawing import BLUE, ORANGE, tidy
 
-PER_QUERY = (  # columns of the table
-    "query",
-    "label",
-    "nearest",
-    "nearest_label",
-    "nearest_distance",
-    "correct",
-    "precision_at_1",
-    "r_precision",
-    "average_precision_at_r",
-    "first_right_rank",
-    "relevant",
-)
 WORST = 200  # queries on the page
 SHOWN = 6  # neighbors of each
 CLASSES = 30  # rows of the tables of classes
