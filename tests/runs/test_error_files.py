@@ -190,33 +190,6 @@ def test_unreadable_images_leave_the_others(evaluated, photos, tmp_path):
     assert len(shown) > 10 * page.text.count("no picture")
 
 
-def test_a_page_has_a_limit(evaluated, photos, tmp_path, monkeypatch):
-    monkeypatch.setattr(error_page, "PICTURE_BYTES", 60_000)
-    store(tmp_path / "x.npz", photos)
-    evaluated(f"embeddings={tmp_path}/x.npz", "errors=true")
-    text = (tmp_path / "x.errors.html").read_text(encoding="utf-8")
-    pictures = re.findall(r'src="(data:image/jpeg[^"]*)"', text)
-    assert 20_000 < sum(map(len, pictures)) <= 60_000
-    assert "pictures are left out, so that the page stays below 20 MB" in text
-
-
-def test_worst_classes_and_pairs_by_hand(evaluated, tmp_path):
-    """Class a is taken for b twice, c is always right."""
-    points = np.array([0.0, 10.0, 1.0, 11.0, 90.0, 91.0])[:, None]
-    np.savez(tmp_path / "x.npz", embeddings=points, labels=np.array(list("aabbcc")))
-    evaluated(f"embeddings={tmp_path}/x.npz", "errors=true")
-    text = (tmp_path / "x.errors.html").read_text(encoding="utf-8")
-    rows = re.findall(r'<tr><th scope="row">(.*?)</th>(.*?)</tr>', text)
-    cells = [[name, *re.findall(r"<td[^>]*>(.*?)</td>", rest)] for name, rest in rows]
-    assert cells == [
-        ["a", "2", "0.0", "0.0", "b"],
-        ["b", "2", "0.0", "0.0", "a"],
-        ["c", "2", "100.0", "100.0", "–"],
-        ["a", "b", "2", "2"],
-        ["b", "a", "2", "2"],
-    ]
-
-
 def test_a_parquet_file(evaluated, tmp_path):
     pytest.importorskip("pyarrow")
     store(tmp_path / "x.npz")
