@@ -17,7 +17,7 @@ Scores retrieval on unseen classes with a trained run or a pretrained network.
   {evaluate} run=outputs/single/<run>/<seed>
   {evaluate} backbone=dino_s16 data=cub save=float16
   {evaluate} embeddings=file.npz recall_at=[1,10,100]
-  {evaluate} run=<folder> errors=true per_query=true   the worst queries as a page, all as CSV
+  {evaluate} run=<folder> errors=true per_query=true
 
 Exit status: 0 finished, 1 failed, 2 wrong command.
 """
