@@ -15,6 +15,7 @@ setup(
         "dml": ["py.typed"],
         "dml.models": ["*.safetensors"],
         "dml.results": ["papers/*", "templates/*"],
+        "dml.runs": ["templates/*"],
         "dml._configs": ["**/*.yaml"],
     },
 )

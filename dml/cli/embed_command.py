@@ -58,6 +58,13 @@ def parser() -> Parser:
         action="store_true",
         help="leave out images that cannot be decoded, and list them",
     )
+    add(
+        "--thumbnails",
+        type=whole_number(1),
+        default=0,
+        metavar="N",
+        help="add JPEGs of N pixels and neighbors to a .parquet file, for viewers",
+    )
     add_overwrite(parser, "of the same network and images")
     add("options", nargs="*", help="backbone.input_size=64 (timm), data.max_pixels=400000000 …")
     add_model(parser)

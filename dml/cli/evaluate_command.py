@@ -17,9 +17,13 @@ Scores retrieval on unseen classes with a trained run or a pretrained network.
   {evaluate} run=outputs/single/<run>/<seed>
   {evaluate} backbone=dino_s16 data=cub save=float16
   {evaluate} embeddings=file.npz recall_at=[1,10,100]
+  {evaluate} run=<folder> errors=true per_query=true
 
 Exit status: 0 finished, 1 failed, 2 wrong command.
 """
+
+# As other commands write such options.
+FLAGS = {"--errors": "errors=true", "--per-query": "per_query=true"}
 
 
 def evaluate(cfg: Any) -> tuple[None, None]:
@@ -61,6 +65,7 @@ def main(words: Sequence[str]) -> int:
     """Runs the command and returns its exit status."""
     from dml.cli.hydra_command import run_command
 
+    words = [FLAGS.get(word, word) for word in words]
     return run_command(words, evaluate, "evaluate", describe)
 
 

@@ -439,4 +439,6 @@ class EvaluateConfig(Config):
     trust: bool = False
     embeddings: Text | None
     save: Literal["float16", "float32"] | None
+    errors: bool = False
+    per_query: bool = False
     recall_at: list[Count] | None

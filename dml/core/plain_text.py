@@ -34,6 +34,17 @@ def show_line(text: str) -> str:
     return show_text(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
+def shorten(text: str, length: int) -> str:
+    """Returns a text of at most `length` characters (3 or more), without its middle if necessary.
+
+    The end is kept longer than the beginning: it tells files of one folder apart.
+    """
+    if len(text) <= length:
+        return text
+    start = (length - 1) // 3
+    return f"{text[:start]}…{text[start + 1 - length :]}"
+
+
 def encode(text: str) -> bytes:
     r"""Returns a text in UTF-8; of names of files, bytes that are no UTF-8 are shown: `\udcff`."""
     return text.encode("utf-8", "backslashreplace")

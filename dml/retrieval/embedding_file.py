@@ -2,14 +2,15 @@
 
 Arrays of an `.npz` file, or columns of a `.parquet` file: `embeddings` N×D, `views` N×V×D if there
 are any, `paths` N, if they are known `labels` N (names of classes) and `splits` N (`train`, …), and
-`made_by`, a JSON text with the network and the settings.
+`made_by`, a JSON text with the network and the settings. A `.parquet` file with thumbnails has the
+columns of `dml.retrieval.viewer_columns` too, which are not read.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,6 +25,7 @@ from dml.core.file_formats import describe_no_arrays
 from dml.core.npz_files import check_sizes, map_array
 from dml.core.regular_files import open_regular
 from dml.core.secrets import mask_options
+from dml.retrieval.viewer_columns import METADATA, ViewerColumns
 
 PARQUET = ".parquet"
 SMALL = ("paths", "labels", "splits")  # read at once
@@ -64,8 +66,16 @@ def check_format(path: Path) -> None:
         raise UserError(f"output: {path} needs pyarrow: pip install pyarrow")
 
 
-def write_embeddings(path: Path, made: ImageEmbeddings) -> None:
-    """Writes a file, in memory that the number of images does not change."""
+def write_embeddings(
+    path: Path, made: ImageEmbeddings, viewer: ViewerColumns | None = None
+) -> None:
+    """Writes a file, in memory that the number of images does not change.
+
+    Args:
+        path: of the file.
+        made: its arrays.
+        viewer: further columns, of a Parquet file only.
+    """
     arrays = {name: array for name, array in made._asdict().items() if array is not None}
     arrays["made_by"] = np.array(json.dumps(mask_options(made.made_by)))
     with replace_file(path) as temporary:
@@ -77,6 +87,8 @@ def write_embeddings(path: Path, made: ImageEmbeddings) -> None:
         from pyarrow import parquet
 
         metadata = {"made_by": str(arrays.pop("made_by"))}
+        if viewer is not None:
+            metadata |= METADATA
 
         def table(start: int) -> Any:
             columns = {}
@@ -84,10 +96,14 @@ def write_embeddings(path: Path, made: ImageEmbeddings) -> None:
                 columns[name] = pyarrow.array(np.ravel(array[start : start + ROWS]))
                 for size in reversed(array.shape[1:]):
                     columns[name] = pyarrow.FixedSizeListArray.from_arrays(columns[name], size)
+            if viewer is not None:
+                columns |= viewer.columns(start, start + ROWS)
             return pyarrow.table(columns, metadata=metadata)
 
-        with parquet.ParquetWriter(temporary, table(0).schema) as writer:
-            for start in range(0, len(made.paths), ROWS):
+        first = table(0)
+        with parquet.ParquetWriter(temporary, first.schema) as writer:
+            writer.write_table(first)
+            for start in range(ROWS, len(made.paths), ROWS):
                 writer.write_table(table(start))
 
 
@@ -232,22 +248,52 @@ def _read_small(file: np.lib.npyio.NpzFile, name: str) -> np.ndarray:
 
 
 def _read_parquet(path: Path) -> dict[str, np.ndarray]:
+    return read_columns(path, ImageEmbeddings._fields)
+
+
+def read_columns(path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
+    """Returns columns of a Parquet file, and `made_by`; other columns are not read.
+
+    Args:
+        path: of the file.
+        names: of columns; those that the file lacks are left out.
+
+    Raises:
+        ValueError: it has no embeddings, or a column has missing values or rows of several lengths.
+        OSError, pyarrow.ArrowException: the file cannot be read.
+    """
     from pyarrow import parquet
 
-    with open_regular(path) as file:
-        table = parquet.read_table(file)
-    _require_embeddings(table.column_names)
+    with open_regular(path) as opened:
+        file = parquet.ParquetFile(opened)
+        schema = file.schema_arrow
+        _require_embeddings(schema.names)
+        table = file.read([name for name in names if name in schema.names])
     arrays = {}
     for name in table.column_names:
         column, shape = table[name].combine_chunks(), [len(table)]
         _refuse_nulls(column, name)
-        while hasattr(column.type, "list_size"):
-            shape.append(column.type.list_size)
+        while hasattr(column.type, "value_type") and column.type.num_fields == 1:
+            shape.append(_length_of_lists(column, name))
             column = column.flatten()
             _refuse_nulls(column, name)
         arrays[name] = np.reshape(column.to_numpy(zero_copy_only=False), shape)
-    arrays["made_by"] = np.array((table.schema.metadata or {}).get(b"made_by", b"{}"))
+    arrays["made_by"] = np.array((schema.metadata or {}).get(b"made_by", b"{}"))
     return arrays
+
+
+def _length_of_lists(column: Any, name: str) -> int:
+    """Returns the number of values in each list of a column, as pandas and datasets write them.
+
+    Raises:
+        ValueError: the lists have several lengths.
+    """
+    if hasattr(column.type, "list_size"):
+        return int(column.type.list_size)
+    lengths = column.value_lengths().unique().to_pylist()
+    if len(lengths) > 1:
+        raise ValueError(f"{name} has rows of several lengths: {min(lengths)} to {max(lengths)}")
+    return int(lengths[0]) if lengths else 0
 
 
 def _refuse_nulls(column: Any, name: str) -> None:

@@ -2,14 +2,17 @@
 
 Arrays of the `.npz` file, written by a run or by other software: `embeddings` N×D and `labels` N;
 for a query–gallery split also `gallery_embeddings` and `gallery_labels`, and `self_index` N, the
-row of each query in the gallery, or −1; `paths` and `gallery_paths` where the images are files.
+row of each query in the gallery, or −1; `paths` and `gallery_paths` where the images are files. A
+Parquet file has columns `embeddings`, `labels` and `paths`.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
+import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,12 +21,13 @@ import torch
 from torch import Tensor
 
 from dml.core.atomic_io import replace_file
-from dml.core.class_labels import ADVICE, number_classes
+from dml.core.class_labels import ADVICE, check_class_labels, number_classes
 from dml.core.errors import UserError, first_line
 from dml.core.file_formats import describe_no_arrays
 from dml.core.metric_names import OF_CATEGORIES
 from dml.core.npz_files import check_sizes
 from dml.core.regular_files import open_regular
+from dml.retrieval.embedding_file import PARQUET, read_columns
 from dml.retrieval.metrics import concatenate, mean_average_precision, retrieval_metrics
 
 ARRAYS = ("embeddings", "labels", "gallery_embeddings", "gallery_labels", "self_index")
@@ -217,7 +221,8 @@ def load_embeddings(path: str | Path, device: torch.device) -> SplitEmbeddings:
     except UserError:
         raise
     except Exception as error:  # of many classes, for bytes of any kind
-        reason = describe_no_arrays(Path(path)) or first_line(error)
+        kind = "" if Path(path).suffix == PARQUET else describe_no_arrays(Path(path))
+        reason = kind or first_line(error)
         raise UserError(
             f"embeddings: {path} cannot be read ({reason}); numpy.savez(file, "
             f"embeddings=…, labels=…) writes a matrix of numbers and a class for each row"
@@ -229,6 +234,57 @@ def load_embeddings(path: str | Path, device: torch.device) -> SplitEmbeddings:
     parts = (arrays.get(name) for name in ARRAYS)
     tensors = (None if part is None else torch.from_numpy(part).to(device) for part in parts)
     return SplitEmbeddings(*tensors)  # type: ignore[arg-type]
+
+
+class StoredNames(NamedTuple):
+    """Names of the images and classes of a file of embeddings.
+
+    Attributes:
+        paths: of the queries; row numbers where the file has none.
+        gallery_paths: of the gallery; None: the queries are the gallery.
+        class_names: of the classes 0..C−1, as `load_embeddings` numbers them.
+    """
+
+    paths: list[str]
+    gallery_paths: list[str] | None
+    class_names: list[str]
+
+
+def read_names(path: str | Path, embeddings: SplitEmbeddings) -> StoredNames:
+    """Returns the names in a file that `load_embeddings` has read.
+
+    Paths of an unknown type, or of another number, count as none.
+    """
+    names = ("paths", "gallery_paths", "labels", "gallery_labels")
+    if Path(path).suffix == PARQUET:
+        arrays = read_columns(Path(path), names)
+    else:
+        with open_regular(path) as opened, np.load(opened, allow_pickle=False) as file:
+            arrays = {}
+            for name in names:
+                with suppress(ValueError):  # Python objects
+                    if name in file:
+                        arrays[name] = file[name]
+    classes: dict[int, str] = {}
+    for name, numbers in (
+        ("labels", embeddings.query_labels),
+        ("gallery_labels", embeddings.gallery_labels),
+    ):
+        if name in arrays and numbers is not None:
+            texts = check_class_labels(arrays[name], name)
+            classes |= dict(zip(numbers.tolist(), map(str, texts.tolist()), strict=True))
+    gallery = None
+    if embeddings.gallery is not None:
+        gallery = _as_paths(arrays.get("gallery_paths"), len(embeddings.gallery))
+    paths = _as_paths(arrays.get("paths"), len(embeddings.query))
+    return StoredNames(paths, gallery, [classes[number] for number in sorted(classes)])
+
+
+def _as_paths(array: np.ndarray | None, count: int) -> list[str]:
+    """Returns an array of texts or UTF-8 bytes as a list, or row numbers for another one."""
+    if array is None or array.shape != (count,) or array.dtype.kind not in "USO":
+        return [str(row) for row in range(count)]
+    return [os.fsdecode(path) if isinstance(path, bytes) else str(path) for path in array.tolist()]
 
 
 def _convert(arrays: dict[str, np.ndarray]) -> None:
@@ -248,6 +304,11 @@ def _convert(arrays: dict[str, np.ndarray]) -> None:
 
 def _read_arrays(path: str | Path) -> dict[str, np.ndarray]:
     """Returns the ARRAYS of a file, and warns of others."""
+    if Path(path).suffix == PARQUET:
+        arrays = read_columns(Path(path), ARRAYS[:2])
+        if "labels" not in arrays:
+            raise ValueError("it has no column labels")
+        return {name: arrays[name] for name in ARRAYS[:2]}
     check_sizes(Path(path), ARRAYS)
     with open_regular(path) as opened, np.load(opened, allow_pickle=False) as file:
         names = [name for name in ARRAYS if name in file]

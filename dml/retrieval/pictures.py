@@ -6,21 +6,28 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
 
 import numpy as np
+from matplotlib.patches import Rectangle
 from PIL import Image, ImageOps
 from torch import Tensor
-from torchvision.transforms.functional import pil_to_tensor, to_pil_image
+from torchvision.transforms.functional import pad, pil_to_tensor, to_pil_image
 from torchvision.utils import make_grid
 
-from dml.core.plotting import Figure
+from dml.core.plotting import Axes, Figure
 from dml.retrieval.embeddings import SplitEmbeddings
 
 CELL, MARGIN, FRAME = 124, 8, 4  # pixels of an image in a grid
+CELL_INCHES, CAPTIONED_INCHES = 0.85, 1.15  # width of an image; with captions, which need space
+CAPTION = 42  # pixels below an image, for three lines
+CAPTION_FONT = 6  # points
+CAPTION_LENGTH = 21  # characters of a line that fit below an image
 MAP_POINTS = 600  # of a map: a few seconds
 MAP_LEAST = 5  # points: t-SNE needs neighbors
 
 
 def draw_grids(
-    grids: Mapping[str, tuple[Iterable[Tensor], Sequence[str]]], title: str = ""
+    grids: Mapping[str, tuple[Iterable[Tensor], Sequence[str]]],
+    title: str = "",
+    captions: Mapping[str, Sequence[str]] | None = None,
 ) -> Figure:
     """Draws grids of images in frames side by side, with the same number of rows.
 
@@ -29,14 +36,17 @@ def draw_grids(
             grid has one column: the queries, whose neighbors are in the same row of the others.
             Images may be decoded as they are taken: only one is in memory.
         title: of the picture.
+        captions: title of each grid → texts of up to three lines below its images; None: no texts.
     """
     rows, pictures = len(next(iter(grids.values()))[1]), []
+    below, inches = (0, CELL_INCHES) if captions is None else (CAPTION, CAPTIONED_INCHES)
     for images, colors in grids.values():
-        cells = [*map(_framed, images, colors)]
+        cells = [pad(cell, [0, 0, 0, below], 255) for cell in map(_framed, images, colors)]
         picture = make_grid(cells, len(cells) // rows, MARGIN, pad_value=255)
         pictures.append(picture.permute(1, 2, 0).numpy())
     widths = [picture.shape[1] for picture in pictures]
-    size = 0.85 * sum(widths) / CELL + 0.3, 0.85 * rows + 0.7
+    height = inches * (CELL + below) / CELL
+    size = inches * sum(widths) / CELL + 0.3, height * rows + 0.7
     figure = Figure(size, layout="constrained")
     # An axis for each grid, not for each image: a hundred of them would take seconds.
     axes = figure.subplots(1, len(grids), width_ratios=widths)
@@ -44,8 +54,24 @@ def draw_grids(
         axis.imshow(picture)
         axis.set_title(name, fontsize=9)
         axis.set_axis_off()
+        if captions is not None:
+            _write_captions(axis, captions[name], len(captions[name]) // rows)
     figure.suptitle(title, fontsize=10)
     return figure
+
+
+def _write_captions(axis: Axes, texts: Sequence[str], columns: int) -> None:
+    """Writes a text below each image of a grid, cut where its cell ends."""
+    margin = MARGIN if len(texts) > 1 else 0  # make_grid puts none around a single image
+    for number, text in enumerate(texts):
+        row, column = divmod(number, columns)
+        left = margin + column * (CELL + MARGIN)
+        top = margin + row * (CELL + CAPTION + MARGIN) + CELL
+        cell = Rectangle((left, top), CELL + MARGIN, CAPTION + MARGIN, transform=axis.transData)
+        written = axis.text(left, top, text, fontsize=CAPTION_FONT, va="top", parse_math=False)
+        written.set_clip_on(True)
+        written.set_clip_path(cell)
+        written.set_in_layout(False)  # hundreds of texts would be measured several times
 
 
 def _framed(image: Tensor, frame: str) -> Tensor:

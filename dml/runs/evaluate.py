@@ -33,6 +33,7 @@ from dml.runs.build import Builder
 from dml.runs.category_scores import means_of_categories
 from dml.runs.console import console, print_line, print_scores
 from dml.runs.custom_metrics import CustomMetric, score_all
+from dml.runs.error_files import ErrorFiles, images_of_split, read_stored_images
 from dml.runs.folder.code_changes import describe_changed_code
 from dml.runs.folder.run_folder import RunFolder, load_config
 from dml.runs.load import load_embedder
@@ -43,7 +44,15 @@ from dml.training.device import resolve_device, set_precision
 from dml.training.process_state import restored_process_state
 
 # Options that are used; others are ignored for stored embeddings, or decided by the run.
-FOR_BOTH = {"recall_at", "evaluation.backend", "device", "overwrite", "outputs"}
+FOR_BOTH = {
+    "recall_at",
+    "errors",
+    "per_query",
+    "evaluation.backend",
+    "device",
+    "overwrite",
+    "outputs",
+}
 CUSTOM_METRICS = "evaluation.metrics"
 BY = "evaluation.by"
 FOR_EMBEDDINGS = {"embeddings", *FOR_BOTH}
@@ -67,6 +76,8 @@ def evaluate(config: EvaluateConfig, typed: Collection[str] = ()) -> dict[str, A
         The content of `evaluation.json`, which is written next to the embeddings, into the run
         folder, or under `outputs/evaluations/`: for a network without a run, and if `outputs` is
         among `typed`.
+
+    With `errors` and `per_query` it also writes a page and a table of the queries there.
 
     Raises:
         ConfigError: options without effect.
@@ -103,6 +114,7 @@ def _score_file(
     path = folder / f"{source.stem}.evaluation.json"
     check_writable(path.parent, "outputs", ELSEWHERE)
     _check_scores_file(path, source.name, config.overwrite)
+    files = ErrorFiles.check(config, folder, source.name, f"{source.stem}.")
     embeddings = load_embeddings(source, resolve_device(config.device))
     if seen := describe_seen_embeddings(source):
         print_line(f"note: {seen}")
@@ -120,6 +132,9 @@ def _score_file(
         raise UserError(f"embeddings: {source}: {reason}") from error
     if embeddings.collapsed:
         print_line("note: all embeddings are equal; the scores come from the order of the rows")
+    if files.wanted:
+        queries, gallery, class_names = read_stored_images(source, embeddings)
+        files.write(embeddings, queries, gallery, class_names, config.evaluation.backend)
     return {"name": source.name, "stand_in": False, "metrics": scores}, path
 
 
@@ -179,6 +194,7 @@ def _score_network(
         name += f", {SEEN_CLASSES}"
     check_writable(target, "outputs", ELSEWHERE)
     _check_scores_file(target / "evaluation.json", name, config.overwrite)
+    files = ErrorFiles.check(config, target, name)
     stored, origin = target / "embeddings.npz", f"evaluate {name}"
     if config.save is not None:
         ours = partial(is_file_of, origin)
@@ -201,6 +217,9 @@ def _score_network(
     if config.save is not None:
         save_embeddings(stored, embeddings, split.names, config.save, origin)
         print_line(f"embeddings  {stored}")
+    if files.wanted:
+        queries, gallery = images_of_split(split)
+        files.write(embeddings, queries, gallery, index.class_names, trained.evaluation.backend)
     names = [*trained.evaluation.metrics, *config.evaluation.metrics]
     return result, target / "evaluation.json", names
 

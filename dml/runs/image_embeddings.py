@@ -23,22 +23,26 @@ from torch import Tensor, nn
 from dml.config.schema import Config
 from dml.config.stored_network import parse_network
 from dml.core.atomic_io import output_folder
-from dml.core.errors import UserError
+from dml.core.errors import UserError, first_line
 from dml.core.option_values import MAX_IMAGE_PIXELS
 from dml.core.outputs import check_not_input, check_output
-from dml.core.progress import show_progress
+from dml.core.progress import show_progress, show_task
 from dml.core.row_store import open_store, open_store_folder, remove_store_folder
 from dml.data.decode import BACKGROUND as DEFAULT_BACKGROUND
+from dml.data.decode import map_in_threads
+from dml.data.image_dataset import ImageSource
 from dml.data.image_index import ImageIndex, Subset, describe_images
 from dml.data.loaders import resolve_eval_batch_size
 from dml.data.preparation.image_check import count_transparent, find_undecodable
 from dml.data.readers.folder import list_images
 from dml.data.samplers import augmentation_seeds
+from dml.data.thumbnails import make_thumbnail
 from dml.data.transforms import Views
 from dml.models.embedder import Embedder
 from dml.retrieval import embedding_file
 from dml.retrieval.embedding_file import ImageEmbeddings
 from dml.retrieval.file_search import search_file
+from dml.retrieval.viewer_columns import ViewerColumns, find_neighbors, score_labels
 from dml.runs.build import Builder
 from dml.runs.figures.drawing import check_picture
 from dml.runs.figures.run_figures import draw_search_results
@@ -53,6 +57,7 @@ log = logging.getLogger(__name__)
 BACKGROUND = "data.background="  # an option; without it the network's own holds
 MAX_PIXELS = "data.max_pixels="  # never that of a run, which may be of somebody else
 MOST_IMAGES, MOST_VIEWS = 1_000_000, 10_000  # of a batch, of an image: far above any use
+MOST_THUMBNAIL = 1024  # pixels of a side
 MOST_PIXELS = 2**31  # fewer than that, as in the schema
 
 
@@ -72,6 +77,7 @@ def embed(
     overwrite: bool = False,
     trust: bool = False,
     skip_corrupt: bool = False,
+    thumbnails: int = 0,
 ) -> ImageEmbeddings:
     """Embeds images in batches, as `dml evaluate` does; memory does not depend on their number.
 
@@ -95,6 +101,9 @@ def embed(
         trust: see `dml.load`.
         skip_corrupt: leave out images that cannot be decoded, which are listed; every image is
             decoded before.
+        thumbnails: pixels of the longer side of JPEGs that a `.parquet` file carries, with the ten
+            nearest neighbors of each image, for viewers of such files
+            (`dml.retrieval.viewer_columns`); 0: none.
 
     Raises:
         UserError: network or images cannot be read, an image cannot be decoded, or the file cannot
@@ -116,7 +125,7 @@ def embed(
         skip_corrupt,
     )
     with _advise_to_skip():
-        return _embed(request, output, overwrite)
+        return _embed(request, output, overwrite, thumbnails)
 
 
 @dataclass(frozen=True)
@@ -153,10 +162,14 @@ class _Images:
 
 
 def _embed(
-    request: _Request, output: str | Path | None = None, overwrite: bool = False
+    request: _Request,
+    output: str | Path | None = None,
+    overwrite: bool = False,
+    thumbnails: int = 0,
 ) -> ImageEmbeddings:
     """See `embed`; the options of a request may be those that a file of embeddings holds."""
     request.check()
+    _check_thumbnails(thumbnails, output)
     with ExitStack() as stack:
         if output is None:
             output = Path(stack.enter_context(TemporaryDirectory()), "embeddings.npz")
@@ -191,9 +204,43 @@ def _embed(
             embeddings = ImageEmbeddings(
                 rows[:, 0], names, images.labels, made_by, views, images.splits
             )
-            embedding_file.write_embeddings(path, embeddings)
+            viewer = _make_viewer(embeddings, model.index, thumbnails) if thumbnails else None
+            embedding_file.write_embeddings(path, embeddings, viewer)
         remove_store_folder(folder)
         return embedding_file.open_embeddings(path)
+
+
+def _check_thumbnails(side: int, output: str | Path | None) -> None:
+    """Raises UserError if thumbnails have no file that takes them, or a side out of its range."""
+    if not side:
+        return
+    if not 1 <= side <= MOST_THUMBNAIL:
+        raise UserError(f"thumbnails: {side} is not between 1 and {MOST_THUMBNAIL}")
+    if output is None or Path(output).suffix != embedding_file.PARQUET:
+        raise UserError(
+            f"thumbnails: a {embedding_file.PARQUET} file carries them; choose such an output"
+        )
+
+
+def _make_viewer(embeddings: ImageEmbeddings, index: ImageIndex, side: int) -> ViewerColumns:
+    """Returns the columns for viewers; those of neighbors are left out where there are none."""
+    source = ImageSource.of(index)
+
+    def thumbnail(row: int) -> bytes:
+        return make_thumbnail(source[row], side)
+
+    def thumbnails(rows: range) -> list[bytes]:
+        return list(map_in_threads(thumbnail, rows))
+
+    neighbors, scores = None, None
+    with show_task("searching neighbors"):
+        try:
+            neighbors = find_neighbors(embeddings.embeddings)
+        except ValueError as error:
+            log.warning("note: the file has no neighbors: %s", first_line(error))
+    if neighbors is not None and embeddings.labels is not None:
+        scores = score_labels(embeddings.labels, neighbors.rows[:, 0])
+    return ViewerColumns(list(embeddings.paths), thumbnails, neighbors, scores)
 
 
 @contextmanager

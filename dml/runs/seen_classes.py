@@ -11,7 +11,7 @@ import numpy as np
 
 from dml.core.errors import UserError
 from dml.core.regular_files import open_regular
-from dml.retrieval.embedding_file import read_made_by
+from dml.retrieval.embedding_file import PARQUET, read_columns, read_made_by
 from dml.runs.folder.run_folder import RunFolder
 
 SHOWN = 3  # names of classes in a note
@@ -40,9 +40,7 @@ def describe_seen_embeddings(path: Path) -> str | None:
 
     Rows of the split `train` count as seen, whatever the network.
     """
-    with open_regular(path) as opened, np.lib.npyio.NpzFile(opened, allow_pickle=False) as file:
-        names = ("labels", "splits", "made_by")
-        arrays = {name: _read_texts(file, name) for name in names}
+    arrays = _read_texts_of(path)
     made_by = read_made_by(arrays["made_by"])
     trained = int((arrays["splits"] == "train").sum())
     if trained:
@@ -55,6 +53,21 @@ def describe_seen_embeddings(path: Path) -> str | None:
         with suppress(UserError, OSError, ValueError):  # the run may be gone
             return describe_seen(arrays["labels"].tolist(), network)
     return None
+
+
+def _read_texts_of(path: Path) -> dict[str, np.ndarray]:
+    """Returns labels, splits and `made_by` of a file; empty arrays for those that are no texts."""
+    names = ("labels", "splits", "made_by")
+    if path.suffix == PARQUET:
+        texts = dict.fromkeys(names, np.array([], dtype=str))
+        for name, array in read_columns(path, names).items():
+            if name == "made_by":
+                texts[name] = array
+            elif array.dtype.kind == "O":
+                texts[name] = array.astype(str)
+        return texts
+    with open_regular(path) as opened, np.lib.npyio.NpzFile(opened, allow_pickle=False) as file:
+        return {name: _read_texts(file, name) for name in names}
 
 
 def _read_texts(file: np.lib.npyio.NpzFile, name: str) -> np.ndarray:

@@ -16,7 +16,14 @@ from dml.cli.parser import Parser
 from dml.core.csv_cells import quote_formulas, unquote_formula, write_csv
 from dml.core.errors import UserError
 from dml.core.plain_console import PlainConsole
-from dml.core.plain_text import escape_json, markdown_text, print_plain, show_line, show_text
+from dml.core.plain_text import (
+    escape_json,
+    markdown_text,
+    print_plain,
+    shorten,
+    show_line,
+    show_text,
+)
 from dml.core.run_log import run_logger, write_log
 from dml.results.tables import Column, Table, markdown_table, terminal_table
 from dml.runs import console
@@ -221,3 +228,15 @@ def test_numbers_and_plain_texts_stay_in_csv():
     assert [*quote_formulas(pd.DataFrame({"a": cells}, dtype=object)).a] == cells
     assert unquote_formula("it's") == "it's"
     assert unquote_formula("'a'") == "'a'"
+
+
+@pytest.mark.parametrize("length", [3, 4, 10, 11])
+def test_a_shortened_text_has_its_ends(length):
+    text = "abcdefghijklmnopqrstuvwxyz"
+    short = shorten(text, length)
+    start, _, end = short.partition("…")
+    assert len(short) == length
+    assert text.startswith(start)
+    assert text.endswith(end)
+    assert len(end) >= len(start)
+    assert shorten(text[:length], length) == text[:length]

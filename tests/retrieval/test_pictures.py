@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from dml.retrieval.embeddings import SplitEmbeddings
-from dml.retrieval.pictures import draw_grids, draw_maps, why_no_map
+from dml.retrieval.pictures import CELL, draw_grids, draw_maps, why_no_map
 
 
 def test_numbers_of_classes_are_rows_of_maps():
@@ -84,3 +84,29 @@ def test_thin_images_have_a_cell_too(shape):
         images = (torch.zeros(3, *shape, dtype=torch.uint8) for _ in range(2))
         grids[title] = images, ["red", "green"]
     assert len(draw_grids(grids).axes) == 2
+
+
+def test_captions_stay_below_their_images():
+    """The middle of an image keeps its color, and the ink of a text is below it."""
+    images = [torch.zeros(3, 8, 8, dtype=torch.uint8)] * 6
+    texts = ["Ä$x^2$" * 40, "b\nc\nd", "", "x", "y", "z"]
+    grids = {"query": (images[:2], ["red"] * 2), "nearest": (images, ["green"] * 6)}
+    figure = draw_grids(grids, captions={"query": texts[:2], "nearest": texts})
+    plain = draw_grids(grids)
+    assert figure.get_size_inches()[1] > plain.get_size_inches()[1]
+    below = [text.get_text() for text in figure.axes[1].texts]
+    assert below == texts
+    columns = [text.get_position()[0] for text in figure.axes[1].texts]
+    assert columns[:3] == columns[3:]
+    picture = figure.axes[1].images[0].get_array()
+    for text in figure.axes[1].texts:
+        left, top = map(int, text.get_position())
+        assert picture[top - 1, left + 60].tolist() == [0, 128, 0]  # the frame
+        assert picture[top, left + 60].tolist() == [255, 255, 255]
+
+
+def test_one_query_with_one_neighbor_has_captions():
+    image = torch.zeros(3, 8, 8, dtype=torch.uint8)
+    grids = {"query": ([image], ["red"]), "nearest": ([image], ["green"])}
+    figure = draw_grids(grids, captions={"query": ["a"], "nearest": ["b"]})
+    assert figure.axes[0].texts[0].get_position() == (0, CELL)

@@ -117,10 +117,20 @@ def test_embeddings_of_others_stay(runs, tmp_path):
         dml.export(runs[1], target)
 
 
+@pytest.mark.parametrize("name", ["errors.html", "per_query.csv"])
+def test_pages_and_tables_of_others_stay(runs, tmp_path, name):
+    target = dml.export(runs[0], tmp_path / "net")
+    (target / name).write_text("mine")
+    with pytest.raises(UserError, match=f"holds {name}, which no export has written"):
+        dml.export(runs[1], target)
+
+
 def test_an_export_that_was_evaluated_is_replaced(runs, tmp_path):
     target = dml.export(runs[0], tmp_path / "net")
-    evaluate(compose_network([f"run={target}", "save=float16"]), {"run", "save"})
-    assert {path.name for path in target.iterdir()} == {*FILES, "evaluation.json", "embeddings.npz"}
+    words = [f"run={target}", "save=float16", "errors=true", "per_query=true"]
+    evaluate(compose_network(words), {"run", "save", "errors", "per_query"})
+    evaluated = {"evaluation.json", "embeddings.npz", "errors.html", "per_query.csv"}
+    assert {path.name for path in target.iterdir()} == {*FILES, *evaluated}
     dml.export(runs[1], target)
     assert {path.name for path in target.iterdir()} == FILES  # no scores of the earlier network
     assert width_of(target) == width_of(runs[1])

@@ -1,3 +1,4 @@
+import io
 import re
 import shutil
 
@@ -250,3 +251,51 @@ def test_damaged_images_are_left_out_and_listed_on_request(net, photos, tmp_path
         path.write_bytes(b"damaged")
     with pytest.raises(UserError, match="none can be decoded"):
         dml.embed(net, photos, skip_corrupt=True)
+
+
+@pytest.mark.promise(
+    "guides/use_your_network.md",
+    "thumbnails are asked for in an `.npz` file: one line says that a `.parquet` file carries them",
+)
+def test_thumbnails_need_a_parquet_file(net, photos, tmp_path):
+    for output in (tmp_path / "x.npz", None):
+        with pytest.raises(UserError, match=r"thumbnails: a \.parquet file carries them"):
+            dml.embed(net, photos, output, thumbnails=96)
+    with pytest.raises(UserError, match="thumbnails: 5000 is not between 1 and 1024"):
+        dml.embed(net, photos, tmp_path / "x.parquet", thumbnails=5000)
+
+
+def test_thumbnails_and_neighbors(photos, tmp_path, evaluated):
+    """Upright, on the background, small: what a viewer of the file shows is what was embedded."""
+    parquet = pytest.importorskip("pyarrow.parquet")
+    red = Image.new("RGB", (40, 20), "red")
+    exif = red.getexif()
+    exif[0x0112] = 6  # a quarter turn
+    red.save(photos / "kind0" / "00.png", exif=exif)
+    Image.new("RGBA", (300, 30), (0, 0, 0, 0)).save(photos / "kind0" / "01.png")
+    file, plain = tmp_path / "x.parquet", tmp_path / "plain.parquet"
+    net, options = "timm:test_resnet", ["backbone.input_size=32", "backbone.weights=none"]
+    made = dml.embed(net, photos, file, thumbnails=16, options=options)
+    rows = parquet.read_table(file).to_pylist()
+    images = [Image.open(io.BytesIO(row["image"]["bytes"])) for row in rows]
+    assert [image.size for image in images[:3]] == [(8, 16), (16, 2), (8, 8)]
+    assert images[1].getpixel((8, 1)) == (255, 255, 255)
+    assert [row["image"]["path"] for row in rows] == made.paths.tolist()
+    found = dml.search(file, [0], k=10)
+    assert found["row"].tolist() == rows[0]["neighbors"]["ids"]
+    assert found["distance"].to_numpy() == pytest.approx(rows[0]["distances"], abs=1e-6)
+    assert rows[0]["nearest_label"] == found["label"][0]
+    scores = evaluated(f"embeddings={file}", "recall_at=[1]")["metrics"]
+    assert np.mean([row["correct"] for row in rows]) == pytest.approx(scores["precision_at_1"])
+    same = dml.embed(net, photos, plain, options=options)
+    assert np.array_equal(same.embeddings, made.embeddings)
+    assert "image" not in parquet.read_schema(plain).names
+
+
+def test_without_labels_no_columns_of_labels(net, photos, tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    dml.embed(net, photos / "kind1", tmp_path / "x.parquet", thumbnails=16)
+    names = parquet.read_schema(tmp_path / "x.parquet").names
+    assert names == ["embeddings", "paths", "image", "neighbors", "distances"]
+    dml.embed(net, photos / "kind1" / "05.png", tmp_path / "y.parquet", thumbnails=16)
+    assert parquet.read_schema(tmp_path / "y.parquet").names == ["embeddings", "paths", "image"]

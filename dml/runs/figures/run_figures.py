@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -15,6 +17,7 @@ from dml.config.identity import method_name
 from dml.config.schema import Config
 from dml.core.metric_names import is_score, metric_label
 from dml.core.option_values import MAX_IMAGE_PIXELS, describe_classes
+from dml.core.plain_text import shorten, show_line
 from dml.core.progress import format_epoch, show_task
 from dml.data.decode import BACKGROUND, load_image
 from dml.data.image_dataset import ImageSource
@@ -24,7 +27,7 @@ from dml.data.readers.image_tree import find_missing
 from dml.methods.metrix.analysis import measure_positivity
 from dml.retrieval import covering_radius, inter_class_distance, nearest_neighbors
 from dml.retrieval.embeddings import SplitEmbeddings, load_embeddings
-from dml.retrieval.pictures import draw_grids, draw_maps
+from dml.retrieval.pictures import CAPTION_LENGTH, draw_grids, draw_maps
 from dml.runs.console import print_line
 from dml.runs.context import JobModel
 from dml.runs.drawing_guard import attempt
@@ -32,6 +35,7 @@ from dml.runs.figures.drawing import BLUE, GREEN, GREY, ORANGE, RED, Axes, plt, 
 from dml.tracking import History
 
 MAP_STAGES = 4  # maps of stages
+DPI, LARGEST_SIDE = 130, 60_000  # pixels per inch, and of a side: matplotlib draws up to 65,535
 BEFORE, AFTER = "before training", "after training"  # names of networks
 PANELS: Any = {"figsize": (7, 5.5), "height_ratios": (2, 1), "layout": "constrained"}
 
@@ -192,11 +196,13 @@ def draw_search_results(
 ) -> None:
     """Draws queries and the images that `dml.search` found for them, the nearest first.
 
-    Images of the query's class are framed green, others red, and all grey if it is not known.
+    Images of the query's class are framed green, others red, and all grey if it is not known. Below
+    each stand rank, distance, class and name of the file.
 
     Args:
         queries: files.
-        neighbors: k rows for each query, in their order, with query_label, label and path.
+        neighbors: k rows for each query, in their order, with query_label, rank, distance, label
+            and path.
         path: PNG to write.
         background: color below transparent pixels.
         origin: see `save`.
@@ -214,7 +220,30 @@ def draw_search_results(
         "query": (load_each(queries), [GREY] * len(queries)),
         "nearest images": (load_each(neighbors["path"]), frames.tolist()),
     }
-    save(draw_grids(grids), path, origin)
+    captions = dict(zip(grids, _captions(queries, neighbors), strict=True))
+    figure = draw_grids(grids, captions=captions)
+    dpi = min(DPI, int(LARGEST_SIDE / max(figure.get_size_inches())))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # boxes stand for such letters
+        save(figure, path, origin, dpi)
+
+
+def _captions(queries: Sequence[str], neighbors: pd.DataFrame) -> tuple[list[str], list[str]]:
+    """Returns the texts below queries and neighbors; see `draw_search_results`."""
+    k = len(neighbors) // len(queries)
+    labels = neighbors["query_label"].iloc[::k]
+    above = [_caption("query", *texts) for texts in zip(labels, queries, strict=True)]
+    below = []
+    for row in neighbors.itertuples():
+        below.append(_caption(f"{row.rank} · {row.distance:.4g}", row.label, row.path))
+    return above, below
+
+
+def _caption(first: str, label: Any, path: Any) -> str:
+    """Returns three lines: a text, the name of a class, which may be missing, and of a file."""
+    name = "" if pd.isna(label) else str(label)
+    lines = [first, name, os.path.basename(str(path)) or str(path)]
+    return "\n".join(shorten(show_line(line), CAPTION_LENGTH) for line in lines if line)
 
 
 def learning_curve(

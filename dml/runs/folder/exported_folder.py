@@ -18,15 +18,20 @@ import torch
 from torch import Tensor
 
 from dml.core.errors import UserError
+from dml.core.outputs import BEGINNING, begins_with, text_mark
 from dml.core.regular_files import open_regular, read_regular
 from dml.core.replaced_folder import MARK
 from dml.retrieval.embeddings import read_origin
+from dml.retrieval.query_scores import PER_QUERY
 from dml.runs.folder.stored_run import WEIGHTS, read_config
 
 CONFIG, BEST = "config.yaml", "best.yaml"
 ONNX, CARD = "model.onnx", "README.md"
 SCORES, EMBEDDINGS = "evaluation.json", "embeddings.npz"  # of `dml evaluate run=<the folder>`
-FILES = (CONFIG, BEST, WEIGHTS, ONNX, f"{ONNX}.data", CARD, SCORES, EMBEDDINGS)
+PAGE, TABLE = "errors.html", "per_query.csv"  # of the same command with `errors` and `per_query`
+ERRORS_OF = "errors of "  # begins the origin of such a page (`dml.core.outputs.text_mark`)
+EVALUATED = (SCORES, EMBEDDINGS, PAGE, TABLE)
+FILES = (CONFIG, BEST, WEIGHTS, ONNX, f"{ONNX}.data", CARD, *EVALUATED)
 SCORE_KEYS = {"name", "stand_in", "embedding_size", "metrics"}
 DIGEST, CARD_DIGEST = "dml_export", "dml_card"  # in the metadata of the weights
 LINE = "# exported with the weights "  # the last line of the config, before the digest
@@ -156,12 +161,17 @@ def _list(names: list[str]) -> str:
 def _may_be_ours(path: Path) -> bool:
     if path.name not in (*FILES, MARK) or not stat.S_ISREG(path.lstat().st_mode):
         return False
-    return path.name not in (SCORES, EMBEDDINGS) or _is_evaluation(path)
+    return path.name not in EVALUATED or _is_evaluation(path)
 
 
 def _is_evaluation(path: Path) -> bool:
-    """Returns whether scores or embeddings were written by an evaluation of a network."""
+    """Returns whether a file was written by an evaluation of a network."""
     try:
+        if path.name == PAGE:
+            with open_regular(path) as file:
+                return text_mark(ERRORS_OF).encode()[:-4] in file.read(BEGINNING)
+        if path.name == TABLE:
+            return begins_with(",".join(PER_QUERY))(path)
         if path.name == EMBEDDINGS:
             return (read_origin(path) or "").startswith("evaluate ")
         stored = json.loads(read_regular(path))

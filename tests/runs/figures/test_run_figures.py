@@ -69,6 +69,48 @@ def test_a_picture_of_a_search_holds_one_photo_in_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(run_figures, "load_image", watch)
     files = [str(tmp_path / f"{number}.png") for number in range(6)]
     found = pd.DataFrame({"query_label": None, "label": "a", "path": files})
+    found = found.assign(rank=1, distance=0.5)
     run_figures.draw_search_results(files[:2], found, tmp_path / "found.png")
     assert len(alive) == 8
     assert max(alive) <= 1
+
+
+def test_pictures_of_a_search_say_what_they_show(tmp_path, monkeypatch, recwarn):
+    """Rank, distance, class and file, of names with umlauts, formulas, lines and 200 characters."""
+    names = [f"Straße $x^2$ 中文 {'sehr' * 40}.png", "b.png", "c.png"]
+    for name in names:
+        Image.new("RGB", (8, 8)).save(tmp_path / name)
+    paths = [str(tmp_path / name) for name in names]
+    found = pd.DataFrame(
+        {
+            "query_label": [None, None, "Käfer", "Käfer"],
+            "rank": [1, 2, 1, 2],
+            "distance": [0.0, 0.123456, 1.5, 1234.5678],
+            "label": ["Käfer", "a\nb", None, "Käfer"],
+            "path": [paths[0], paths[1], paths[2], paths[1]],
+        }
+    )
+    figures = []
+    monkeypatch.setattr(run_figures, "draw_grids", keep(figures, run_figures.draw_grids))
+    run_figures.draw_search_results(paths[:2], found, tmp_path / "found.png")
+    below = [[text.get_text() for text in axis.texts] for axis in figures[0].axes]
+    assert below[0][1] == "query\nKäfer\nb.png"
+    assert below[0][0].startswith("query\nStraße")
+    assert below[0][0].endswith("sehr.png")
+    assert len(below[0][0].splitlines()[1]) == 21
+    assert below[1][1:] == [
+        "2 · 0.1235\na\\nb\nb.png",
+        "1 · 1.5\nc.png",
+        "2 · 1235\nKäfer\nb.png",
+    ]
+    assert not [warning for warning in recwarn if "Glyph" in str(warning.message)]
+
+
+def keep(figures, draw):
+    """Draws, and keeps the figure."""
+
+    def draw_and_keep(*more, **options):
+        figures.append(draw(*more, **options))
+        return figures[-1]
+
+    return draw_and_keep
