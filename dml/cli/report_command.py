@@ -42,6 +42,7 @@ def parser() -> Parser:
     add(
         "--results", type=parse_path, action="append", default=[], metavar="<file>.csv", help=shared
     )
+    add("--latex", action="store_true", help="also write the tables for a paper: <id>.tex")
     add("--overwrite", action="store_true", help="replace any file (default: only such a report)")
     return parser
 
@@ -54,6 +55,12 @@ def main(words: Sequence[str]) -> int:
 
     out, figures = options.out or options.runs / "reports", not options.no_figures
     write_reports(
-        options.experiments, options.runs, out, figures, options.results, options.overwrite
+        options.experiments,
+        options.runs,
+        out,
+        figures,
+        options.results,
+        options.overwrite,
+        options.latex,
     )
     return 0

@@ -335,7 +335,7 @@ class ExperimentConfig(Node):
         tables: the paper's tables that print its numbers (`T1`, `text`).
         metrics: the metrics in these tables; the first one is tested for significance.
         rows: what the rows of a table are: methods of one network | networks without training.
-        spread: meaning of the number behind ±: ci95 | std | none.
+        spread: what the paper prints after ±: ci95 | std | none. Reports print 95 % intervals.
         setting: name of this run's setting, if the paper's tables print several of one method.
         figures: kinds of figures (`dml.results.figures`).
         params: table of `configs/params` whose values hold unless an override sets them.

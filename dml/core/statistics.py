@@ -73,17 +73,17 @@ class Estimate:
         """Standard deviation of two repeats; half-width of the 95 % t-interval of three or more."""
         return self.std if self.n == 2 else self.half_width
 
-    def format(self, digits: int = 2, spread: str = "ci95") -> str:
-        """Returns mean and spread, `46.27 ± 0.31`; the values of one or two repeats, `46.1, 46.4`.
+    def format(self, digits: int = 2) -> str:
+        """Returns mean and half of the 95 % t-interval, `46.27 ± 0.31`.
+
+        Of one or two repeats the values, `46.1, 46.4`.
 
         Args:
             digits: number of decimals.
-            spread: "std" for the standard deviation; anything else for the t-interval's half-width.
         """
         if self.n < 3:
             return ", ".join(f"{value:.{digits}f}" for value in self.values)
-        half = self.std if spread == "std" else self.half_width
-        return f"{self.mean:.{digits}f} ± {half:.{digits}f}"
+        return f"{self.mean:.{digits}f} ± {self.half_width:.{digits}f}"
 
     @property
     def moments(self) -> Moments | None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -34,8 +35,18 @@ from dml.core.progress import format_epoch, show_progress
 from dml.core.regular_files import open_regular
 from dml.core.text_columns import plain_text_columns
 from dml.results import catalog
-from dml.results.compare import BLOCKING, MARKS, VERDICTS, Caveat, Comparison, is_comparable
+from dml.results.compare import (
+    BLOCKING,
+    LEVEL,
+    MARKS,
+    VERDICTS,
+    Caveat,
+    Comparison,
+    is_comparable,
+)
+from dml.results.departures import Departure, find_departures
 from dml.results.frame import format_option, join_some, read_runs, short_names, write_runs
+from dml.results.latex import PREAMBLE, latex_list, latex_table
 from dml.results.nearest import find_nearest
 from dml.results.published import TITLES, PublishedResult
 from dml.results.report import (
@@ -57,6 +68,11 @@ if TYPE_CHECKING:
 MAX_TABLES = 3  # experiments whose tables the terminal shows; of more it shows a line each
 DECIMALS = {"train_steps": 0, "best_epoch": 1}  # where nothing is published; of other metrics 2
 MAX_COMMANDS = 5  # that the terminal shows
+TABLE_OF_PAPER = ("Δ", "better than", "in the paper", "published (what differs)")  # not in LaTeX
+DAGGER = "†"
+DEPARTURES = "Departures from the paper or its authors' code:"
+SPREAD = "± 95 % interval"  # in all tables, whatever a paper prints
+PUBLISHED_SPREADS = {"std": "a standard deviation", "unstated": "whose meaning is not stated"}
 
 
 @plain_text_columns()
@@ -67,6 +83,7 @@ def write_reports(
     figures: bool = True,
     results: Sequence[Path] = (),
     overwrite: bool = False,
+    latex: bool = False,
 ) -> list[Path]:
     """Prints and writes the reports of some experiments.
 
@@ -77,9 +94,10 @@ def write_reports(
         figures: False leaves out the pictures.
         results: CSV files with runs of other users, shown next to those in `root`.
         overwrite: replace any file; by default only earlier reports of the same name.
+        latex: also write the tables for a paper.
 
     Returns:
-        The written files: HTML, Markdown, CSV, and the runs as CSV.
+        The written files: HTML, Markdown, CSV, the runs as CSV, and LaTeX if it is asked for.
 
     Raises:
         ConfigError: the name of an experiment is misspelled.
@@ -94,7 +112,7 @@ def write_reports(
     stem = "all" if "all" in names else "report"
     if len(ids) == 1:
         stem = ids[0]
-    paths = _check_files(out, check_name(stem, "experiment"), results, overwrite)
+    paths = _check_files(out, check_name(stem, "experiment"), results, overwrite, latex)
     check_writable(out, "out", "--out=<folder> puts the report elsewhere")
     reports = []
     for id in show_progress(ids, "reading the runs of experiment", len(ids)):
@@ -107,10 +125,13 @@ def write_reports(
     for report in reports:
         runs += report.runs.distinct
     tables = (write_csv(to_frame(reports).map(_show_value)), write_runs(runs))
-    mark = f"{text_mark(f'report {stem}')}\n{_list_tables(tables, paths[2:])}"
+    mark = f"{text_mark(f'report {stem}')}\n{_list_tables(tables, paths[2:4])}"
     page = render_page(reports, drawn, datetime.now(), mark)
     markdown = f"{mark}\n\n{to_markdown(reports)}"
-    for path, text in zip(paths, (page, markdown, *tables), strict=True):
+    texts = [page, markdown, *tables]
+    if latex:
+        texts.append(f"% {text_mark(f'report {stem}')}\n{to_latex(reports)}")
+    for path, text in zip(paths, texts, strict=True):
         write_text(path, text)
         console.print(f"written  {path}", soft_wrap=True)
     return paths
@@ -175,8 +196,10 @@ def _draw_all(reports: Sequence[Report]) -> dict[str, list[Picture]]:
     return drawn
 
 
-def _check_files(out: Path, stem: str, results: Sequence[Path], overwrite: bool) -> list[Path]:
-    """Returns the files of a report if they may be written: page, text, table and runs.
+def _check_files(
+    out: Path, stem: str, results: Sequence[Path], overwrite: bool, latex: bool
+) -> list[Path]:
+    """Returns the files of a report if they may be written: page, text, table, runs and LaTeX.
 
     Raises:
         UserError: a path has a file of somebody else, or one that the command reads.
@@ -189,6 +212,8 @@ def _check_files(out: Path, stem: str, results: Sequence[Path], overwrite: bool)
 
     kinds = {page.name: of_report for page in pages}
     kinds |= {f"{stem}.csv": of_pages, f"{stem}_runs.csv": of_pages}
+    if latex:
+        kinds[f"{stem}.tex"] = of_report
     paths = []
     for name, is_ours in kinds.items():
         check_not_input(out / name, "--out", *results)
@@ -242,7 +267,16 @@ def render_page(
     environment = Environment(
         loader=PackageLoader("dml.results", "templates"), autoescape=True, finalize=_show_value
     )
-    for helper in (section_table, question, legend, title_in_words, format_epoch, format_option):
+    helpers = (
+        section_table,
+        question,
+        legend,
+        list_departures,
+        title_in_words,
+        format_epoch,
+        format_option,
+    )
+    for helper in helpers:
         environment.globals[helper.__name__] = helper
     environment.globals |= {"verdicts": VERDICTS, "marks": MARKS, "blocking": BLOCKING}
     title = f"{len(reports)} experiments"
@@ -351,7 +385,7 @@ def _metric_columns(section: Section, report: Report, metric: str, rank: int) ->
     means = [f"{score.ours.mean:.{digits}f}" for score in scores if score.ours]
     if len(means) > 1 and is_score(metric):
         best = max(means, key=float)
-    show = partial(_our_cell, metric=metric, digits=digits, spread=report.about.spread)
+    show = partial(_our_cell, metric=metric, digits=digits)
     cells = [show(row, best=best) for row in section.rows]
     cells += map(show, section.baselines)
     yield column(metric_name(metric), cells)
@@ -365,12 +399,12 @@ def _metric_columns(section: Section, report: Report, metric: str, rank: int) ->
         yield column("Δ", differences)
 
 
-def _our_cell(row: Row, metric: str, digits: int, spread: str, best: str = "") -> Cell:
+def _our_cell(row: Row, metric: str, digits: int, best: str = "") -> Cell:
     """Returns our estimate, which is marked if its mean is the best; a dash without one."""
     ours = row.score(metric).ours
     if ours is not None:
         is_best = f"{ours.mean:.{digits}f}" == best
-        return Cell(ours.format(digits, spread), "best" if is_best else "")
+        return Cell(ours.format(digits), "best" if is_best else "")
     if row.missing:
         return Cell(DASH, "missing", row.missing.command)
     return Cell(DASH)
@@ -428,11 +462,14 @@ def _letters(caveats: Sequence[Caveat]) -> str:
     return " ".join(dict.fromkeys(marks))
 
 
-def _caption(section: Section, report: Report) -> str:
-    """Returns units and spread of the metrics, and what selected the epochs."""
-    spread = "standard deviation" if report.about.spread == "std" else "95 % interval"
-    parts = [f"scores in percent, ± {spread} over n repeats, both values of two", "bold: highest"]
-    if len(section.tested) > 1:
+def _caption(section: Section, report: Report, has_tests: bool = True) -> str:
+    """Returns units and spread of the metrics, and what selected the epochs.
+
+    `has_tests`: the table has the columns of the tests.
+    """
+    parts = [f"scores in percent, {SPREAD} over n repeats, both values of two", "bold: highest"]
+    parts += _describe_published_spreads(section)
+    if has_tests and len(section.tested) > 1:
         outcome = "better than" if section.tests.ours.eq("above").any() else "no row is better"
         test = f"Welch's test, 5 % with Holm's correction for {len(section.tested)} rows"
         parts.append(f"{outcome}: {metric_name(main_metric(report.about))}, {test}")
@@ -442,6 +479,18 @@ def _caption(section: Section, report: Report) -> str:
     elif any(map(_is_selected_on_test, section.rows)):
         parts.append("best epoch selected on the test images, as in the literature")
     return "; ".join(parts)
+
+
+def _describe_published_spreads(section: Section) -> Iterator[str]:
+    """Yields what follows ± in published results, where it is not what follows it in ours."""
+    kinds: dict[str, None] = {}
+    for row in section.all_rows:
+        for score in row.scores.values():
+            if score.published is not None:
+                kinds[score.published.spread_kind] = None
+    words = [PUBLISHED_SPREADS[kind] for kind in kinds if kind in PUBLISHED_SPREADS]
+    if words:
+        yield f"published: ± as printed, {join_some(words)}"
 
 
 def _is_selected_on_test(row: Row) -> bool:
@@ -526,15 +575,98 @@ def to_markdown(reports: Sequence[Report]) -> str:
     return "\n".join(lines)
 
 
+def to_latex(reports: Sequence[Report]) -> str:
+    """Returns the tables of reports for a paper, and the departures that apply to their rows.
+
+    They have no differences from published results: those are beside ours.
+    """
+    parts = [f"% The preamble needs {PREAMBLE}."]
+    for report in reports:
+        for number, section in enumerate(report.sections, start=1):
+            table = _paper_table(section, report)
+            parts.append(latex_table(table, f"tab:{report.about.id}-{number}"))
+        departures = list_departures(report)
+        if departures:
+            parts.append(latex_list(DEPARTURES, map(str, departures)))
+    return "\n".join([*parts, ""])
+
+
+def _paper_table(section: Section, report: Report) -> Table:
+    """Returns the table of a section in the columns of a paper, with marks of significance."""
+    table = section_table(section, report)
+    metric = main_metric(report.about)
+    lower = _rows_below(section, metric)
+    columns = []
+    for column in table.columns:
+        if column.title in TABLE_OF_PAPER:
+            continue
+        if column.title == metric_name(metric):
+            column = replace(column, cells=list(_add_daggers(column.cells, section, lower)))
+        columns.append(column)
+    caption = [_caption(section, report, has_tests=False)]
+    for mark in MARKS:
+        if any(mark in _letters(row.caveats).split() for row in section.all_rows):
+            caption.append(f"{mark}: {MARKS[mark]}")
+    if lower:
+        caption.append(
+            f"{DAGGER}: {metric_name(metric)} significantly below the highest of the tested rows "
+            f"(Welch's test, p ≤ {LEVEL} after Holm's correction for all pairs of rows)"
+        )
+    return replace(table, columns=columns, caption="; ".join(caption))
+
+
+def _rows_below(section: Section, metric: str) -> list[Row]:
+    """Returns the rows that are significantly below the one with the highest mean."""
+    means = []
+    for row in section.tested:
+        ours = row.score(metric).ours
+        assert ours is not None
+        means.append(ours.mean)
+    if not means:
+        return []
+    tests = section.tests
+    is_lower = (tests.other == means.index(max(means))) & (tests.ours == "below")
+    return [section.tested[position] for position in tests.row[is_lower]]
+
+
+def _add_daggers(cells: Sequence[str], section: Section, lower: Sequence[Row]) -> Iterator[str]:
+    for row, cell in zip(section.all_rows, cells, strict=True):
+        yield f"{cell}{DAGGER}" if row in lower else cell
+
+
+def list_departures(report: Report) -> list[Departure]:
+    """Returns what differs from the papers or their authors' code, for the rows of a report."""
+    return find_departures([row.options for row in report.rows], report.about)
+
+
 def to_frame(reports: Sequence[Report]) -> pd.DataFrame:
-    """Returns a line per row and metric of reports, in the ids of `results.csv`."""
+    """Returns a line per row and metric of reports, in the ids of `results.csv`.
+
+    `p_values` and `corrected_p_values` (Holm, over all pairs of rows of a table) are JSON objects:
+    other row → p-value of Welch's test; `p_value` is that against the published result.
+    """
     lines = []
     for report in reports:
         for section in report.sections:
             for row in section.all_rows:
                 for metric in section.metrics:
-                    lines.append({"experiment": report.about.id, **_describe_score(row, metric)})
+                    line = {"experiment": report.about.id, **_describe_score(row, metric)}
+                    if metric == main_metric(report.about):
+                        line |= _describe_tests(row, section)
+                    lines.append(line)
     return pd.DataFrame(lines, dtype=object)
+
+
+def _describe_tests(row: Row, section: Section) -> dict[str, str]:
+    """Returns the p-values of a row against the others of its table; none if it is not tested."""
+    if row not in section.tested:
+        return {}
+    tests = section.tests[section.tests.row == section.tested.index(row)]
+    others = [section.tested[position].name for position in tests.other]
+    columns = {}
+    for column, values in (("p_values", tests.p_value), ("corrected_p_values", tests.corrected)):
+        columns[column] = json.dumps(dict(zip(others, values, strict=True)), ensure_ascii=False)
+    return columns
 
 
 def _describe_score(row: Row, metric: str) -> dict[str, Any]:

@@ -298,14 +298,14 @@ def best_table(groups: Sequence[Runs], width: int) -> list[Text]:
     columns += _published_column(runs)
     columns.append(_column("ids", ids))
     by = " images or ".join(first.selected_by.unique())
-    spread = "± standard deviation over seeds and repeats, both values of two"
+    spread = "± 95 % interval over seeds and repeats, both values of two"
     text = f"percent; {spread}; ranked by {by} images"
     return [terminal_table(Table(common_names(runs), columns, text), width)]
 
 
 def _estimate_text(rows: pd.DataFrame, metric: str) -> str:
     estimated = estimate(rows, metric)
-    return "" if estimated is None else estimated.format(2, "std")
+    return "" if estimated is None else estimated.format(2)
 
 
 def _first_ids(ids: Sequence[str]) -> str:
