@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -16,13 +16,15 @@ from dml.config.options import is_below
 from dml.config.schema import Config, EvaluateConfig
 from dml.core.atomic_io import check_writable, write_json
 from dml.core.errors import ConfigError, UserError
+from dml.core.metric_names import is_score
 from dml.core.names import named_folder
 from dml.core.option_values import SEEN_CLASSES, has_seen_classes
-from dml.core.outputs import check_output
+from dml.core.outputs import check_output, is_picture_of
 from dml.core.progress import open_display, show_task
 from dml.core.regular_files import read_regular_text
 from dml.data.image_index import ImageIndex, describe_images
 from dml.data.protocol import FOLDS, Split, create_jobs, protocol_test
+from dml.methods.extra_metrics import OF_TRAINING, false_match_rates, measure_embeddings
 from dml.retrieval.embeddings import (
     SplitEmbeddings,
     is_file_of,
@@ -33,6 +35,8 @@ from dml.runs.build import Builder
 from dml.runs.category_scores import means_of_categories
 from dml.runs.console import console, print_line, print_scores
 from dml.runs.custom_metrics import CustomMetric, score_all
+from dml.runs.drawing_guard import attempt
+from dml.runs.figures.match_errors import MATCH_ERRORS, draw_match_errors, thresholds_of
 from dml.runs.folder.code_changes import describe_changed_code
 from dml.runs.folder.run_folder import RunFolder, load_config
 from dml.runs.load import load_embedder
@@ -45,13 +49,14 @@ from dml.training.process_state import restored_process_state
 # Options that are used; others are ignored for stored embeddings, or decided by the run.
 FOR_BOTH = {"recall_at", "evaluation.backend", "device", "overwrite", "outputs"}
 CUSTOM_METRICS = "evaluation.metrics"
+MEASURES = "evaluation.measures"
 BY = "evaluation.by"
-FOR_EMBEDDINGS = {"embeddings", *FOR_BOTH}
+FOR_EMBEDDINGS = {"embeddings", MEASURES, *FOR_BOTH}
 EVALUATIONS = "evaluations"  # folder below outputs/
 ELSEWHERE = "outputs=<folder> puts the scores elsewhere"
 OF_LOADING = ("data.workers", "data.eval_batch_size")
 OF_IMAGES = ("data.max_pixels", "data.skip_corrupt")  # of a run, unless they are typed
-FOR_RUN = {"run", "trust", "save", "data.root", BY, *OF_LOADING, *OF_IMAGES, *FOR_BOTH}
+FOR_RUN = {"run", "trust", "save", "data.root", BY, MEASURES, *OF_LOADING, *OF_IMAGES, *FOR_BOTH}
 
 
 @restored_process_state()
@@ -77,12 +82,14 @@ def evaluate(config: EvaluateConfig, typed: Collection[str] = ()) -> dict[str, A
     chosen = {name for name in typed if not is_below(name, [CUSTOM_METRICS])}
     if ignored := sorted(chosen - used):
         raise ConfigError([f"{name}: has no effect here; leave it out" for name in ignored])
+    _check_measures(config, typed)
     with open_display(console), translate_resource_errors():
         if config.embeddings is None:
             result, path, names = _score_network(config, typed)
         else:
-            result, path = _score_file(config, Path(config.embeddings), "outputs" in typed)
+            result, path = _score_file(config, Path(config.embeddings), typed)
             names = [*config.evaluation.metrics]
+        names += [name for name in _asked_measures(config, typed) if not is_score(name)]
     write_json(path, result)
     print_scores(result, names)
     print_line(f"scores      {path}")
@@ -90,19 +97,25 @@ def evaluate(config: EvaluateConfig, typed: Collection[str] = ()) -> dict[str, A
 
 
 def _score_file(
-    config: EvaluateConfig, source: Path, is_elsewhere: bool
+    config: EvaluateConfig, source: Path, typed: Collection[str]
 ) -> tuple[dict[str, Any], Path]:
     """Returns the scores of stored embeddings and the path of their file.
 
     Args:
         config: of the command.
         source: the file of embeddings.
-        is_elsewhere: whether the scores belong below `outputs`, not beside the file.
+        typed: options that the user gave; with `outputs`, the scores are below that folder and not
+            beside the file.
     """
-    folder = Path(config.outputs) / EVALUATIONS if is_elsewhere else source.parent
+    folder = source.parent
+    if "outputs" in typed:
+        folder = Path(config.outputs) / EVALUATIONS
     path = folder / f"{source.stem}.evaluation.json"
     check_writable(path.parent, "outputs", ELSEWHERE)
     _check_scores_file(path, source.name, config.overwrite)
+    measures = _asked_measures(config, typed)
+    picture = folder / f"{source.stem}.{MATCH_ERRORS}"
+    _check_curve(measures, picture, source.name, config.overwrite)
     embeddings = load_embeddings(source, resolve_device(config.device))
     if seen := describe_seen_embeddings(source):
         print_line(f"note: {seen}")
@@ -113,6 +126,7 @@ def _score_file(
         )
     try:
         scores = _scores(config, embeddings, (1, 2, 4, 8), config)
+        scores |= _measure(measures, embeddings)
     except ConfigError:
         raise
     except UserError as error:
@@ -120,6 +134,7 @@ def _score_file(
         raise UserError(f"embeddings: {source}: {reason}") from error
     if embeddings.collapsed:
         print_line("note: all embeddings are equal; the scores come from the order of the rows")
+    _draw_curve(scores, embeddings, picture, source.name)
     return {"name": source.name, "stand_in": False, "metrics": scores}, path
 
 
@@ -179,6 +194,8 @@ def _score_network(
         name += f", {SEEN_CLASSES}"
     check_writable(target, "outputs", ELSEWHERE)
     _check_scores_file(target / "evaluation.json", name, config.overwrite)
+    measures, picture = _asked_measures(config, typed), target / MATCH_ERRORS
+    _check_curve(measures, picture, name, config.overwrite)
     stored, origin = target / "embeddings.npz", f"evaluate {name}"
     if config.save is not None:
         ours = partial(is_file_of, origin)
@@ -188,6 +205,7 @@ def _score_network(
     embeddings = model.embed(split)
     references = model.embed_references(_training_images(trained, index))
     scores = _scores(config, embeddings, index.recall_at, trained)
+    scores |= _measure(measures, embeddings, _embed_validation(model, config.run, measures))
     result: dict[str, Any] = {
         "name": name,
         "stand_in": index.stand_in,
@@ -201,6 +219,7 @@ def _score_network(
     if config.save is not None:
         save_embeddings(stored, embeddings, split.names, config.save, origin)
         print_line(f"embeddings  {stored}")
+    _draw_curve(scores, embeddings, picture, name)
     names = [*trained.evaluation.metrics, *config.evaluation.metrics]
     return result, target / "evaluation.json", names
 
@@ -233,6 +252,85 @@ def _training_images(trained: Config, index: ImageIndex) -> Split:
     noise = trained.data.label_noise
     first, *_ = create_jobs(protocol.splits, 1, index, noise, trained.seed)
     return Split(first.train)
+
+
+def _embed_validation(
+    model: Model, run: str | None, measures: Collection[str]
+) -> SplitEmbeddings | None:
+    """Returns embeddings of the validation images of the first model, which choose thresholds.
+
+    Args:
+        model: of the images that are scored.
+        run: the run folder. If it was trained on other images, none are known to be unseen.
+        measures: of which some may need thresholds.
+
+    Returns:
+        None: there are none but the test images, or no measure needs them.
+    """
+    index, config = model.index, model.config
+    has_training = bool((index.roles == "train").any())
+    if not has_training or not false_match_rates(measures):
+        return None
+    if run is not None and RunFolder(run).has_other_images(index):
+        return None
+    first, *_ = create_jobs(config.protocol.splits, 1, index, seed=config.seed)
+    if first.validation is first.test or not len(first.validation.query):
+        return None
+    return model.embed(first.validation)
+
+
+def _check_measures(config: EvaluateConfig, typed: Collection[str]) -> None:
+    """Raises ConfigError if a measure that was asked for needs a training."""
+    for name in _asked_measures(config, typed):
+        if name in OF_TRAINING:
+            raise ConfigError(
+                [f"{MEASURES}: {name} needs the training; set it there, or leave it out here"]
+            )
+
+
+def _asked_measures(config: EvaluateConfig, typed: Collection[str]) -> list[str]:
+    """Returns the measures that the user gave, each once; an experiment's do not count."""
+    if MEASURES not in typed:
+        return []
+    return list(dict.fromkeys(config.evaluation.measures))
+
+
+def _measure(
+    names: Collection[str], embeddings: SplitEmbeddings, validation: SplitEmbeddings | None = None
+) -> dict[str, float]:
+    """Returns the measures of embeddings; see `measure_embeddings`.
+
+    Raises:
+        UserError: they need other embeddings or labels, such as two images of a class.
+    """
+    with show_task("measuring"):
+        try:
+            return measure_embeddings(names, embeddings, validation)
+        except ValueError as error:
+            raise UserError(f"evaluation: {MEASURES}: {error}") from error
+
+
+def _check_curve(names: Collection[str], path: Path, name: str, overwrite: bool) -> None:
+    """Checks that the curve of verification may be written, if it is asked for.
+
+    Raises:
+        UserError: there is a picture of something else.
+    """
+    if false_match_rates(names):
+        ours = is_picture_of(f"evaluate {name}")
+        check_output(path, MEASURES, (), ours, overwrite, hint="overwrite=true")
+
+
+def _draw_curve(
+    scores: Mapping[str, float], embeddings: SplitEmbeddings, path: Path, name: str
+) -> None:
+    """Draws the curve of verification if there are thresholds; a failure is a note."""
+    thresholds = thresholds_of(scores)
+    if not thresholds:
+        return
+    draw = partial(draw_match_errors, embeddings, thresholds, name, path, f"evaluate {name}")
+    attempt(path.name, draw)
+    print_line(f"picture     {path}")
 
 
 def _check_classes(run: str, index: ImageIndex, split: Split, is_divided: bool) -> None:

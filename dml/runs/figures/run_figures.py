@@ -29,6 +29,7 @@ from dml.runs.console import print_line
 from dml.runs.context import JobModel
 from dml.runs.drawing_guard import attempt
 from dml.runs.figures.drawing import BLUE, GREEN, GREY, ORANGE, RED, Axes, plt, save, tidy
+from dml.runs.figures.match_errors import MATCH_ERRORS, draw_match_errors, thresholds_of
 from dml.tracking import History
 
 MAP_STAGES = 4  # maps of stages
@@ -41,21 +42,28 @@ def draw_test_images(
     networks: Mapping[str, SplitEmbeddings],
     stages: Sequence[Path],
     folder: Path,
+    measured: Mapping[str, float],
 ) -> None:
-    """Draws neighbors and a map of the test images, and the positivity of mixes if asked for.
+    """Draws neighbors and a map of the test images, and what `evaluation.measures` asks for.
 
     Args:
         model: with its best weights.
         networks: title → embeddings of the test images, those of the best weights last.
         stages: files of embeddings at the ends of the stages of CCP.
         folder: of the figures.
+        measured: metrics of `evaluation.measures` by the best weights.
     """
+    thresholds = thresholds_of(measured)
     with show_task("drawing the figures"):
         attempt("neighbors.png", lambda: _draw_test_neighbors(model, networks, folder))
         attempt("embedding_map.png", lambda: _draw_map(model, "embedding_map", networks, folder))
         attempt("stage_maps.png", lambda: _draw_stage_maps(model, networks, stages, folder))
         if "positivity" in model.config.evaluation.measures:
             attempt("positivity.png", lambda: _draw_positivity(model, folder))
+        if thresholds:
+            best, path = [*networks.values()][-1], folder / MATCH_ERRORS
+            title = _title(model.config)
+            attempt(MATCH_ERRORS, lambda: draw_match_errors(best, thresholds, title, path))
 
 
 def _draw_test_neighbors(
