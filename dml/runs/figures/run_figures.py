@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from torch import Tensor, nn
 
 from dml.config.identity import method_name
@@ -34,6 +35,7 @@ from dml.tracking import History
 
 MAP_STAGES = 4  # maps of stages
 BEFORE, AFTER = "before training", "after training"  # names of networks
+WHITE, EMPTY = "#ffffff", torch.full((3, 1, 1), 255, dtype=torch.uint8)  # no neighbor
 PANELS: Any = {"figsize": (7, 5.5), "height_ratios": (2, 1), "layout": "constrained"}
 
 
@@ -204,7 +206,8 @@ def draw_search_results(
 
     Args:
         queries: files.
-        neighbors: k rows for each query, in their order, with query_label, label and path.
+        neighbors: k rows for each query, in their order, with query_label, label, path and matches;
+            those that do not match stay empty.
         path: PNG to write.
         background: color below transparent pixels.
         origin: see `save`.
@@ -212,15 +215,20 @@ def draw_search_results(
     """
     frames = np.where(neighbors["label"] == neighbors["query_label"], GREEN, RED)
     frames[neighbors["query_label"].isna()] = GREY
+    frames[~neighbors["matches"]] = WHITE
     load = partial(load_image, apply_orientation=True, background=background, max_pixels=max_pixels)
 
     def load_each(files: Iterable[str]) -> Iterator[Tensor]:
         """Yields one image at a time: a hundred photos would take gigabytes."""
         return map(load, map(Path, files))
 
+    def load_matches() -> Iterator[Tensor]:
+        for file, matches in zip(neighbors["path"], neighbors["matches"], strict=True):
+            yield load(Path(file)) if matches else EMPTY
+
     grids = {
         "query": (load_each(queries), [GREY] * len(queries)),
-        "nearest images": (load_each(neighbors["path"]), frames.tolist()),
+        "nearest images": (load_matches(), frames.tolist()),
     }
     save(draw_grids(grids), path, origin)
 

@@ -68,7 +68,7 @@ def test_a_picture_of_a_search_holds_one_photo_in_memory(tmp_path, monkeypatch):
 
     monkeypatch.setattr(run_figures, "load_image", watch)
     files = [str(tmp_path / f"{number}.png") for number in range(6)]
-    found = pd.DataFrame({"query_label": None, "label": "a", "path": files})
+    found = pd.DataFrame({"query_label": None, "label": "a", "path": files, "matches": True})
     run_figures.draw_search_results(files[:2], found, tmp_path / "found.png")
     assert len(alive) == 8
     assert max(alive) <= 1
