@@ -53,7 +53,9 @@ class Queries(NamedTuple):
         """Q classes; None where the class is not known."""
         if self.stored.labels is None:
             return np.full(len(self.rows), None)
-        return np.where(self.rows < 0, None, self.stored.labels.astype(object)[self.rows])
+        labels = self.stored.labels.astype(object)[self.rows]
+        labels[self.rows < 0] = None
+        return labels
 
 
 def read_queries(
