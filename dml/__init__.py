@@ -9,6 +9,7 @@ FOR_USERS = {
     "train": "dml.runs.experiment",
     "embed": "dml.runs.image_embeddings",
     "search": "dml.runs.image_embeddings",
+    "classify": "dml.runs.image_embeddings",
 }
 
 

@@ -12,6 +12,9 @@ from dml.core.option_values import EXTRA_METRICS
 
 LABELS = {"precision_at_1": "P@1", "r_precision": "R-precision", "map_at_r": "MAP@R"}
 RECALL = "recall_at_"
+# Ends of further columns of FNMR@FMR: the threshold, and errors of test images at the threshold
+# that validation images have chosen.
+THRESHOLD, TEST_FNMR, TEST_FMR = "_threshold", "_test_fnmr", "_test_fmr"
 # Scores of the final network only; no epoch is selected by them.
 FINAL_LABELS = {
     "mean_average_precision": "mAP",
@@ -20,6 +23,10 @@ FINAL_LABELS = {
     "mrr_at_r": "MRR@R",
     "fnmr_at_fmr_0.01": "FNMR@FMR 0.01",
     "fnmr_at_fmr_0.001": "FNMR@FMR 0.001",
+    "fnmr_at_fmr_0.01_test_fnmr": "FNMR at validation threshold of FMR 0.01",
+    "fnmr_at_fmr_0.01_test_fmr": "FMR at validation threshold of FMR 0.01",
+    "fnmr_at_fmr_0.001_test_fnmr": "FNMR at validation threshold of FMR 0.001",
+    "fnmr_at_fmr_0.001_test_fmr": "FMR at validation threshold of FMR 0.001",
     "category_recall_at_1": "Recall@1, mean of categories",
     "category_map_at_r": "MAP@R, mean of categories",
 }
@@ -47,7 +54,8 @@ BEGINNINGS = ("test_", "untrained_", "lr_", "loss_", "stage_", "radius_", RECALL
 
 def is_taken(name: str) -> bool:
     """Returns whether a name is that of a metric or of a column of histories and tables."""
-    is_metric = is_score(name) or name in EXTRA_METRICS
+    is_threshold = name.removesuffix(THRESHOLD) in EXTRA_METRICS
+    is_metric = is_score(name) or name in EXTRA_METRICS or is_threshold
     return is_metric or name in COLUMNS or name.startswith(BEGINNINGS)
 
 

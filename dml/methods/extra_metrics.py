@@ -8,6 +8,7 @@ classes (`nmi`, `ami`), and how early and how safely it finds a match (`mrr_at_r
 
 from __future__ import annotations
 
+import logging
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import Any
 from torch import Tensor
 
 from dml.core.errors import UserError
+from dml.core.metric_names import TEST_FMR, TEST_FNMR, THRESHOLD
 from dml.core.option_values import EXTRA_METRICS
 from dml.losses.cosine import unit_rows
 from dml.losses.mean_field import MeanFieldLoss
@@ -24,10 +26,13 @@ from dml.models.embedder import Embedder
 from dml.retrieval import geometry, retrieval_metrics
 from dml.retrieval.coverage import covering_radius
 from dml.retrieval.embeddings import SplitEmbeddings
-from dml.retrieval.verification import match_error_rates
+from dml.retrieval.verification import match_errors_at, match_thresholds
 from dml.training.interfaces import Method
 
 FNMR = "fnmr_at_fmr_"  # and the false match rate
+OF_TRAINING = ("regularizer", "w2", "utilization", "positivity")  # of losses and training images
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -64,7 +69,11 @@ class ExtraMetrics:
         return {name: function() for name, function in functions.items() if name in self.names}
 
     def of_run(
-        self, rows: Sequence[Mapping[str, float]], best: Mapping[str, Any], test: SplitEmbeddings
+        self,
+        rows: Sequence[Mapping[str, float]],
+        best: Mapping[str, Any],
+        test: SplitEmbeddings,
+        validation: SplitEmbeddings | None = None,
     ) -> dict[str, float]:
         """Returns all metrics of the best network.
 
@@ -72,26 +81,20 @@ class ExtraMetrics:
             rows: of the job in `history.csv`, the first one before training.
             best: its best evaluation, with `metrics`.
             test: embeddings of the test images.
+            validation: those of other images, which choose the thresholds of verification.
         """
-        queries, labels = unit_rows(test.query)[0], test.query_labels
         functions = {
             # the mean over the run, as pfml reports it
             "w2": lambda: statistics.fmean(row["w2"] for row in rows[1:] or rows),
-            "alignment": lambda: geometry.alignment(queries, labels),
-            "uniformity": lambda: geometry.uniformity(queries),
-            "utilization": lambda: geometry.utilization(queries, self._training_embeddings()),
-            "mrr_at_r": lambda: retrieval_metrics(
-                *test[:4], self_index=test.self_index, reciprocal_rank=True
-            )["mrr_at_r"],
+            "utilization": lambda: geometry.utilization(
+                unit_rows(test.query)[0], self._training_embeddings()
+            ),
         }
         evaluated = [name for name in self.names if EXTRA_METRICS[name] == "evaluation"]
         metrics = {name: best["metrics"][name] for name in evaluated}
         metrics |= {name: function() for name, function in functions.items() if name in self.names}
-        if rates := {name: float(name[len(FNMR) :]) for name in self.names if FNMR in name}:
-            errors = match_error_rates(*test.as_one_set(), [*rates.values()])
-            metrics |= dict(zip(rates, errors, strict=True))
-        agreement = [name for name in ("nmi", "ami") if name in self.names]
-        return metrics | geometry.cluster_agreement(test.query, labels, agreement)
+        final = [name for name in self.names if EXTRA_METRICS[name] == "best"]
+        return metrics | measure_embeddings(final, test, validation)
 
     def _regularizer(self) -> float:
         """Returns the regularizer of mean fields, without λ_MF (mft, Figures 5a and 5b)."""
@@ -114,3 +117,77 @@ class ExtraMetrics:
         yield unit_rows(self.training()[0])[0]
         self.embedder.eval()
         yield from self.method.extra_embeddings(self.embedder, self.batches())
+
+
+def measure_embeddings(
+    names: Iterable[str], scored: SplitEmbeddings, validation: SplitEmbeddings | None = None
+) -> dict[str, float]:
+    """Returns the metrics that need embeddings alone; other names are left out.
+
+    Args:
+        names: of `evaluation.measures`.
+        scored: embeddings of the images that are scored.
+        validation: see `verification_errors`.
+    """
+    queries, labels = unit_rows(scored.query)[0], scored.query_labels
+    functions = {
+        "covering_radius": lambda: covering_radius(scored.query, labels),
+        "inter_class_distance": lambda: geometry.inter_class_distance(scored.query, labels),
+        "alignment": lambda: geometry.alignment(queries, labels),
+        "uniformity": lambda: geometry.uniformity(queries),
+        "mrr_at_r": lambda: retrieval_metrics(
+            *scored[:4], self_index=scored.self_index, reciprocal_rank=True
+        )["mrr_at_r"],
+    }
+    names = list(names)
+    metrics = {name: function() for name, function in functions.items() if name in names}
+    metrics |= verification_errors(false_match_rates(names), scored, validation)
+    agreement = [name for name in ("nmi", "ami") if name in names]
+    return metrics | geometry.cluster_agreement(scored.query, labels, agreement)
+
+
+def false_match_rates(names: Iterable[str]) -> dict[str, float]:
+    """Returns metric → false match rate of the metrics `fnmr_at_fmr_…` among some names."""
+    return {name: float(name.removeprefix(FNMR)) for name in names if name.startswith(FNMR)}
+
+
+def verification_errors(
+    rates: Mapping[str, float], scored: SplitEmbeddings, validation: SplitEmbeddings | None = None
+) -> dict[str, float]:
+    """Returns FNMR@FMR with the thresholds, which validation images choose if there are any.
+
+    Args:
+        rates: metric → false match rate.
+        scored: embeddings of the images that are scored.
+        validation: those of other images, which choose the thresholds; None: the scored images do.
+
+    Returns:
+        By metric its value on the scored images at the threshold that they choose themselves;
+        `…_threshold`, a distance; and, with validation images, `…_test_fnmr` and `…_test_fmr`: the
+        errors of the scored images at the threshold of the validation images.
+
+    Raises:
+        ValueError: there is no pair of the same class, or none of different classes.
+    """
+    if not rates:
+        return {}
+    points = scored.as_one_set()
+    metrics = {}
+    chosen = match_thresholds(*points, [*rates.values()])
+    for name, errors in zip(rates, chosen, strict=True):
+        metrics[name] = errors.fnmr
+    if validation is None:
+        for name, errors in zip(rates, chosen, strict=True):
+            metrics[f"{name}{THRESHOLD}"] = errors.threshold
+        return metrics
+    try:
+        validated = match_thresholds(*validation.as_one_set(), [*rates.values()])
+    except ValueError as error:
+        log.warning("evaluation.measures: no threshold of the validation images: %s", error)
+        return metrics
+    tested = match_errors_at(*points, [errors.threshold for errors in validated])
+    for name, errors in zip(rates, tested, strict=True):
+        metrics[f"{name}{THRESHOLD}"] = errors.threshold
+        metrics[f"{name}{TEST_FNMR}"] = errors.fnmr
+        metrics[f"{name}{TEST_FMR}"] = errors.fmr
+    return metrics

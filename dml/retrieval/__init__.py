@@ -13,9 +13,18 @@ from dml.retrieval.geometry import (
 )
 from dml.retrieval.metrics import concatenate, mean_average_precision, retrieval_metrics
 from dml.retrieval.mixing import positivity, predicted_positivity
-from dml.retrieval.verification import match_error_rates
+from dml.retrieval.verification import (
+    MatchCurve,
+    MatchErrors,
+    match_error_curve,
+    match_error_rates,
+    match_errors_at,
+    match_thresholds,
+)
 
 __all__ = [
+    "MatchCurve",
+    "MatchErrors",
     "Neighbors",
     "alignment",
     "class_mean_accuracy",
@@ -24,7 +33,10 @@ __all__ = [
     "covering_radius",
     "greedy_k_center",
     "inter_class_distance",
+    "match_error_curve",
     "match_error_rates",
+    "match_errors_at",
+    "match_thresholds",
     "mean_average_precision",
     "nearest_neighbors",
     "neighbor_accuracy",

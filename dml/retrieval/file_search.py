@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -33,6 +33,60 @@ LARGEST = 1e18  # norm of an embedding, whose square float32 holds
 DUPLICATE = 1e-3  # largest distance, of the query's length 1: float16 has three digits
 
 
+class Queries(NamedTuple):
+    """Queries of a file of embeddings.
+
+    Attributes:
+        stored: the content of the file.
+        files: Q paths.
+        rows: Q rows of the file; −1: not in the file.
+        vectors: Q×D embeddings, at least float32.
+    """
+
+    stored: ImageEmbeddings
+    files: list[str]
+    rows: np.ndarray
+    vectors: torch.Tensor
+
+    @property
+    def labels(self) -> np.ndarray:
+        """Q classes; None where the class is not known."""
+        if self.stored.labels is None:
+            return np.full(len(self.rows), None)
+        labels = self.stored.labels.astype(object)[self.rows]
+        labels[self.rows < 0] = None
+        return labels
+
+
+def read_queries(
+    path: str | Path,
+    queries: Sequence[str | Path | int],
+    embed: Callable[[Sequence[str], ImageEmbeddings], np.ndarray],
+) -> Queries:
+    """Returns the queries with their embeddings; see `search_file`, whose arguments these are.
+
+    Raises:
+        UserError: the file cannot be read, a row does not exist, or embeddings differ in size.
+    """
+    stored = open_embeddings(path)
+    query_rows = np.array([_find_row(str(query), stored) for query in queries])
+    is_new = query_rows < 0
+    names = list(map(str, queries))
+    for number, row in enumerate(query_rows):
+        if row >= 0:
+            names[number] = stored.paths[row]
+    vectors = _numbers(stored.embeddings[query_rows])
+    if is_new.any():
+        embedded = _numbers(embed(list(np.array(names)[is_new]), stored))
+        if embedded.shape[1] != vectors.shape[1]:
+            raise UserError(
+                f"query: embeddings of the network have {embedded.shape[1]} numbers, those of "
+                f"{path} {vectors.shape[1]}"
+            )
+        vectors[is_new] = embedded.to(vectors.dtype)
+    return Queries(stored, names, query_rows, vectors)
+
+
 @plain_text_columns()
 def search_file(
     path: str | Path,
@@ -54,29 +108,15 @@ def search_file(
         UserError: the file cannot be read, a row does not exist, k is too large, or faiss is not
             installed.
     """
-    stored = open_embeddings(path)
-    query_rows = np.array([_find_row(str(query), stored) for query in queries])
-    is_new = query_rows < 0
-    names = list(map(str, queries))
-    for number, row in enumerate(query_rows):
-        if row >= 0:
-            names[number] = stored.paths[row]
-    vectors = _numbers(stored.embeddings[query_rows])
-    if is_new.any():
-        embedded = _numbers(embed(list(np.array(names)[is_new]), stored))
-        if embedded.shape[1] != vectors.shape[1]:
-            raise UserError(
-                f"query: embeddings of the network have {embedded.shape[1]} numbers, those of "
-                f"{path} {vectors.shape[1]}"
-            )
-        vectors[is_new] = embedded.to(vectors.dtype)
-    rows, distances = _find_neighbors(Path(path), stored, vectors, query_rows, k, index)
+    read = read_queries(path, queries, embed)
+    stored, vectors = read.stored, read.vectors
+    rows, distances = find_neighbors(Path(path), stored, vectors, read.rows, k, index)
     labels = np.full(len(stored.paths), None)
     if stored.labels is not None:
         labels = stored.labels.astype(object)
     columns = {
         "query": np.repeat([str(query) for query in queries], k),
-        "query_label": np.repeat(np.where(is_new, None, labels[query_rows]), k),
+        "query_label": np.repeat(read.labels, k),
         "rank": np.tile(np.arange(1, k + 1), len(queries)),
         "distance": distances,
         "row": rows,
@@ -84,10 +124,10 @@ def search_file(
         "path": stored.paths[rows],
         "duplicate": distances <= DUPLICATE * np.repeat(vectors.double().norm(dim=1).numpy(), k),
     }
-    return names, pd.DataFrame(columns)
+    return read.files, pd.DataFrame(columns)
 
 
-def _find_neighbors(
+def find_neighbors(
     path: Path,
     stored: ImageEmbeddings,
     vectors: torch.Tensor,

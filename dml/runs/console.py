@@ -10,12 +10,15 @@ from rich.table import Table
 from dml.config.identity import method_name
 from dml.core.metric_names import (
     OF_CATEGORIES,
+    TEST_FMR,
+    THRESHOLD,
     format_metric,
     is_score,
     metric_label,
     select_columns,
     tabled,
 )
+from dml.core.option_values import EXTRA_METRICS
 from dml.core.plain_console import PlainConsole
 from dml.core.plain_text import show_line
 from dml.core.run_log import run_logger
@@ -68,6 +71,7 @@ def print_results(summary: dict[str, Any]) -> None:
     means = {name: value["mean"] for name, value in summary["metrics"].items()}
     untrained_means = {name: value["mean"] for name, value in summary["untrained"].items()}
     _print_custom(names, means, untrained_means)
+    _print_thresholds(means)
     if "categories" in summary:
         _print_categories(summary["categories"], joined and joined["categories"])
     scores = (f"{metric_label(name)} {cell}" for name, cell in trained.items())
@@ -81,6 +85,7 @@ def print_scores(result: dict[str, Any], names: Iterable[str] = ()) -> None:
     cells = {name: f"{100 * v:.2f}" for name, v in metrics.items() if is_score(name)}
     _print_table(result["name"], result["stand_in"], caption, {"percent": cells})
     _print_custom(names, metrics, {})
+    _print_thresholds(metrics)
     if "categories" in result:
         _print_categories(result["categories"])
 
@@ -94,6 +99,18 @@ def _print_custom(
         if column in untrained:
             line += f" (untrained {format_metric(column, untrained[column])})"
         print_line(line)
+
+
+def _print_thresholds(metrics: Mapping[str, float]) -> None:
+    """Prints a line for each threshold of verification, which is a distance and no percentage."""
+    for name, value in metrics.items():
+        measure = name.removesuffix(THRESHOLD)
+        if measure == name or measure not in EXTRA_METRICS:
+            continue
+        images = "the scored images"
+        if f"{measure}{TEST_FMR}" in metrics:
+            images = "validation images"
+        print_line(f"threshold   {metric_label(measure)}: distance {value:.6g}, by {images}")
 
 
 def _print_categories(

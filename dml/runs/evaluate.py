@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -16,13 +17,15 @@ from dml.config.options import is_below
 from dml.config.schema import Config, EvaluateConfig
 from dml.core.atomic_io import check_writable, write_json
 from dml.core.errors import ConfigError, UserError
+from dml.core.metric_names import is_score
 from dml.core.names import named_folder
 from dml.core.option_values import SEEN_CLASSES, has_seen_classes
-from dml.core.outputs import check_output
+from dml.core.outputs import check_output, is_picture_of
 from dml.core.progress import open_display, show_task
 from dml.core.regular_files import read_regular_text
 from dml.data.image_index import ImageIndex, describe_images
 from dml.data.protocol import FOLDS, Split, create_jobs, protocol_test
+from dml.methods.extra_metrics import OF_TRAINING, false_match_rates, measure_embeddings
 from dml.retrieval.embeddings import (
     SplitEmbeddings,
     is_file_of,
@@ -33,7 +36,9 @@ from dml.runs.build import Builder
 from dml.runs.category_scores import means_of_categories
 from dml.runs.console import console, print_line, print_scores
 from dml.runs.custom_metrics import CustomMetric, score_all
+from dml.runs.drawing_guard import attempt
 from dml.runs.error_files import ErrorFiles, images_of_split, read_stored_images
+from dml.runs.figures.match_errors import MATCH_ERRORS, draw_match_errors, thresholds_of
 from dml.runs.folder.code_changes import describe_changed_code
 from dml.runs.folder.run_folder import RunFolder, load_config
 from dml.runs.load import load_embedder
@@ -54,16 +59,80 @@ FOR_BOTH = {
     "outputs",
 }
 CUSTOM_METRICS = "evaluation.metrics"
+MEASURES = "evaluation.measures"
 BY = "evaluation.by"
-FOR_EMBEDDINGS = {"embeddings", *FOR_BOTH}
+FOR_EMBEDDINGS = {"embeddings", MEASURES, *FOR_BOTH}
 EVALUATIONS = "evaluations"  # folder below outputs/
 ELSEWHERE = "outputs=<folder> puts the scores elsewhere"
 OF_LOADING = ("data.workers", "data.eval_batch_size")
 OF_IMAGES = ("data.max_pixels", "data.skip_corrupt")  # of a run, unless they are typed
-FOR_RUN = {"run", "trust", "save", "data.root", BY, *OF_LOADING, *OF_IMAGES, *FOR_BOTH}
+FOR_RUN = {"run", "trust", "save", "data.root", BY, MEASURES, *OF_LOADING, *OF_IMAGES, *FOR_BOTH}
 
 
 @restored_process_state()
+@dataclass(frozen=True)
+class _Outputs:
+    """The files of an evaluation, which may be written.
+
+    Attributes:
+        name: of what is evaluated, by which earlier files of the same are known.
+        scores, curve: paths of the scores and of the picture of verification.
+        errors: pages and tables of the queries.
+    """
+
+    name: str
+    scores: Path
+    curve: Path
+    errors: ErrorFiles
+
+    @classmethod
+    def check(
+        cls,
+        config: EvaluateConfig,
+        folder: Path,
+        name: str,
+        measures: Collection[str],
+        prefix: str = "",
+    ) -> _Outputs:
+        """Returns the files that a command asks for.
+
+        Args:
+            config: of the command.
+            folder: of the files.
+            name: of what is evaluated.
+            measures: of which some are drawn.
+            prefix: of the names of the files.
+
+        Raises:
+            UserError: the folder cannot be written to, or there is a file of something else.
+        """
+        check_writable(folder, "outputs", ELSEWHERE)
+        check = partial(
+            check_output, suffixes=(), overwrite=config.overwrite, hint="overwrite=true"
+        )
+        scores, curve = folder / f"{prefix}evaluation.json", folder / f"{prefix}{MATCH_ERRORS}"
+        check(scores, "evaluate", is_ours=partial(_are_scores_of, name))
+        if false_match_rates(measures):
+            check(curve, MEASURES, is_ours=is_picture_of(f"evaluate {name}"))
+        return cls(name, scores, curve, ErrorFiles.check(config, folder, name, prefix))
+
+    def draw_curve(self, scores: Mapping[str, float], embeddings: SplitEmbeddings) -> None:
+        """Draws the curve of verification if there are thresholds; a failure is a note."""
+        thresholds = thresholds_of(scores)
+        if not thresholds:
+            return
+        source = f"evaluate {self.name}"
+        draw = partial(draw_match_errors, embeddings, thresholds, self.name, self.curve, source)
+        attempt(self.curve.name, draw)
+        print_line(f"picture     {self.curve}")
+
+
+def _are_scores_of(name: str, path: Path) -> bool:
+    """Returns whether a file holds the scores of an evaluation of this name."""
+    stored = json.loads(read_regular_text(path))
+    return isinstance(stored, dict) and "metrics" in stored and stored.get("name") == name
+
+
 def evaluate(config: EvaluateConfig, typed: Collection[str] = ()) -> dict[str, Any]:
     """Scores stored embeddings, the best network of a run, or an off-the-shelf backbone.
 
@@ -88,12 +157,14 @@ def evaluate(config: EvaluateConfig, typed: Collection[str] = ()) -> dict[str, A
     chosen = {name for name in typed if not is_below(name, [CUSTOM_METRICS])}
     if ignored := sorted(chosen - used):
         raise ConfigError([f"{name}: has no effect here; leave it out" for name in ignored])
+    _check_measures(config, typed)
     with open_display(console), translate_resource_errors():
         if config.embeddings is None:
             result, path, names = _score_network(config, typed)
         else:
-            result, path = _score_file(config, Path(config.embeddings), "outputs" in typed)
+            result, path = _score_file(config, Path(config.embeddings), typed)
             names = [*config.evaluation.metrics]
+        names += [name for name in _asked_measures(config, typed) if not is_score(name)]
     write_json(path, result)
     print_scores(result, names)
     print_line(f"scores      {path}")
@@ -101,20 +172,21 @@ def evaluate(config: EvaluateConfig, typed: Collection[str] = ()) -> dict[str, A
 
 
 def _score_file(
-    config: EvaluateConfig, source: Path, is_elsewhere: bool
+    config: EvaluateConfig, source: Path, typed: Collection[str]
 ) -> tuple[dict[str, Any], Path]:
     """Returns the scores of stored embeddings and the path of their file.
 
     Args:
         config: of the command.
         source: the file of embeddings.
-        is_elsewhere: whether the scores belong below `outputs`, not beside the file.
+        typed: options that the user gave; with `outputs`, the scores are below that folder and not
+            beside the file.
     """
-    folder = Path(config.outputs) / EVALUATIONS if is_elsewhere else source.parent
-    path = folder / f"{source.stem}.evaluation.json"
-    check_writable(path.parent, "outputs", ELSEWHERE)
-    _check_scores_file(path, source.name, config.overwrite)
-    files = ErrorFiles.check(config, folder, source.name, f"{source.stem}.")
+    folder = source.parent
+    if "outputs" in typed:
+        folder = Path(config.outputs) / EVALUATIONS
+    measures = _asked_measures(config, typed)
+    outputs = _Outputs.check(config, folder, source.name, measures, f"{source.stem}.")
     embeddings = load_embeddings(source, resolve_device(config.device))
     if seen := describe_seen_embeddings(source):
         print_line(f"note: {seen}")
@@ -125,6 +197,7 @@ def _score_file(
         )
     try:
         scores = _scores(config, embeddings, (1, 2, 4, 8), config)
+        scores |= _measure(measures, embeddings)
     except ConfigError:
         raise
     except UserError as error:
@@ -132,10 +205,11 @@ def _score_file(
         raise UserError(f"embeddings: {source}: {reason}") from error
     if embeddings.collapsed:
         print_line("note: all embeddings are equal; the scores come from the order of the rows")
-    if files.wanted:
-        queries, gallery, class_names = read_stored_images(source, embeddings)
-        files.write(embeddings, queries, gallery, class_names, config.evaluation.backend)
-    return {"name": source.name, "stand_in": False, "metrics": scores}, path
+    if outputs.errors.wanted:
+        images = read_stored_images(source, embeddings)
+        outputs.errors.write(embeddings, *images, config.evaluation.backend)
+    outputs.draw_curve(scores, embeddings)
+    return {"name": source.name, "stand_in": False, "metrics": scores}, outputs.scores
 
 
 def _read_images(builder: Builder, has_run: bool) -> ImageIndex:
@@ -192,9 +266,8 @@ def _score_network(
         embedder, name = builder.embedder(), f"{backbone} on {config.data.variant}"
     if is_divided:
         name += f", {SEEN_CLASSES}"
-    check_writable(target, "outputs", ELSEWHERE)
-    _check_scores_file(target / "evaluation.json", name, config.overwrite)
-    files = ErrorFiles.check(config, target, name)
+    measures = _asked_measures(config, typed)
+    outputs = _Outputs.check(config, target, name, measures)
     stored, origin = target / "embeddings.npz", f"evaluate {name}"
     if config.save is not None:
         ours = partial(is_file_of, origin)
@@ -204,6 +277,7 @@ def _score_network(
     embeddings = model.embed(split)
     references = model.embed_references(_training_images(trained, index))
     scores = _scores(config, embeddings, index.recall_at, trained)
+    scores |= _measure(measures, embeddings, _embed_validation(model, config.run, measures))
     result: dict[str, Any] = {
         "name": name,
         "stand_in": index.stand_in,
@@ -217,11 +291,12 @@ def _score_network(
     if config.save is not None:
         save_embeddings(stored, embeddings, split.names, config.save, origin)
         print_line(f"embeddings  {stored}")
-    if files.wanted:
-        queries, gallery = images_of_split(split)
-        files.write(embeddings, queries, gallery, index.class_names, trained.evaluation.backend)
+    if outputs.errors.wanted:
+        images = images_of_split(split)
+        outputs.errors.write(embeddings, *images, index.class_names, trained.evaluation.backend)
+    outputs.draw_curve(scores, embeddings)
     names = [*trained.evaluation.metrics, *config.evaluation.metrics]
-    return result, target / "evaluation.json", names
+    return result, outputs.scores, names
 
 
 def _folder_of_network(config: EvaluateConfig, is_divided: bool) -> Path:
@@ -252,6 +327,62 @@ def _training_images(trained: Config, index: ImageIndex) -> Split:
     noise = trained.data.label_noise
     first, *_ = create_jobs(protocol.splits, 1, index, noise, trained.seed)
     return Split(first.train)
+
+
+def _embed_validation(
+    model: Model, run: str | None, measures: Collection[str]
+) -> SplitEmbeddings | None:
+    """Returns embeddings of the validation images of the first model, which choose thresholds.
+
+    Args:
+        model: of the images that are scored.
+        run: the run folder. If it was trained on other images, none are known to be unseen.
+        measures: of which some may need thresholds.
+
+    Returns:
+        None: there are none but the test images, or no measure needs them.
+    """
+    index, config = model.index, model.config
+    has_training = bool((index.roles == "train").any())
+    if not has_training or not false_match_rates(measures):
+        return None
+    if run is not None and RunFolder(run).has_other_images(index):
+        return None
+    first, *_ = create_jobs(config.protocol.splits, 1, index, seed=config.seed)
+    if first.validation is first.test or not len(first.validation.query):
+        return None
+    return model.embed(first.validation)
+
+
+def _check_measures(config: EvaluateConfig, typed: Collection[str]) -> None:
+    """Raises ConfigError if a measure that was asked for needs a training."""
+    for name in _asked_measures(config, typed):
+        if name in OF_TRAINING:
+            raise ConfigError(
+                [f"{MEASURES}: {name} needs the training; set it there, or leave it out here"]
+            )
+
+
+def _asked_measures(config: EvaluateConfig, typed: Collection[str]) -> list[str]:
+    """Returns the measures that the user gave, each once; an experiment's do not count."""
+    if MEASURES not in typed:
+        return []
+    return list(dict.fromkeys(config.evaluation.measures))
+
+
+def _measure(
+    names: Collection[str], embeddings: SplitEmbeddings, validation: SplitEmbeddings | None = None
+) -> dict[str, float]:
+    """Returns the measures of embeddings; see `measure_embeddings`.
+
+    Raises:
+        UserError: they need other embeddings or labels, such as two images of a class.
+    """
+    with show_task("measuring"):
+        try:
+            return measure_embeddings(names, embeddings, validation)
+        except ValueError as error:
+            raise UserError(f"evaluation: {MEASURES}: {error}") from error
 
 
 def _check_classes(run: str, index: ImageIndex, split: Split, is_divided: bool) -> None:
@@ -286,20 +417,6 @@ def _folder_of_run(config: EvaluateConfig, typed: Collection[str]) -> Path:
         return run
     named = named_folder(run).absolute()
     return Path(config.outputs) / EVALUATIONS / f"{named.parent.name}-{named.name}"
-
-
-def _check_scores_file(path: Path, name: str, overwrite: bool) -> None:
-    """Checks that scores may be written: an existing file holds those of the same name.
-
-    Raises:
-        UserError: it is of something else.
-    """
-
-    def is_ours(path: Path) -> bool:
-        stored = json.loads(read_regular_text(path))
-        return isinstance(stored, dict) and "metrics" in stored and stored.get("name") == name
-
-    check_output(path, "evaluate", (), is_ours, overwrite, hint="overwrite=true")
 
 
 def _scores(

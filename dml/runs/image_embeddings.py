@@ -41,6 +41,7 @@ from dml.data.transforms import Views
 from dml.models.embedder import Embedder
 from dml.retrieval import embedding_file
 from dml.retrieval.embedding_file import ImageEmbeddings
+from dml.retrieval.file_classification import classify_file
 from dml.retrieval.file_search import search_file
 from dml.retrieval.viewer_columns import ViewerColumns, find_neighbors, score_labels
 from dml.runs.build import Builder
@@ -452,6 +453,7 @@ def search(
     overwrite: bool = False,
     trust: bool = False,
     max_pixels: int = MAX_IMAGE_PIXELS,
+    max_distance: float | None = None,
 ) -> pd.DataFrame:
     """Returns the k nearest images of each query, by Euclidean distance in float64.
 
@@ -470,6 +472,8 @@ def search(
         trust: the network that made the file may be of a hub, or name any class or function; see
             `dml.load`.
         max_pixels: largest height × width of a query and of an image in the picture.
+        max_distance: neighbors at this distance or beyond are left out, as pairs that do not match
+            at this threshold (`dml.retrieval.match_thresholds`); None: none are.
 
     Returns:
         A row for each neighbor, with query, query_label, rank, distance, row, label, path and
@@ -479,18 +483,73 @@ def search(
         UserError: the file or an image cannot be read, a row does not exist, k is too large, the
             network is missing or has changed, or faiss is not installed.
     """
-    if not 1 <= max_pixels < MOST_PIXELS:
-        raise UserError(f"max_pixels: {max_pixels} is not between 1 and {MOST_PIXELS - 1:,}")
+    _check_limits(max_pixels, max_distance)
     origin = f"search {Path(embeddings).name}"
     if picture is not None:
         check_picture(Path(picture), "picture", overwrite, origin)
         check_not_input(Path(picture), "picture", embeddings, *map(str, queries))
     embed_queries = partial(_embed_queries, trust=trust, max_pixels=max_pixels)
     names, table = search_file(embeddings, queries, k, embed_queries, index)
+    limit = np.inf if max_distance is None else max_distance
+    matches = table["distance"] < limit
     if picture is not None:
         made_by = embedding_file.open_embeddings(embeddings).made_by
-        draw_search_results(names, table, Path(picture), _background(made_by), origin, max_pixels)
-    return table
+        background = _background(made_by)
+        drawn = table.assign(matches=matches)
+        draw_search_results(names, drawn, Path(picture), background, origin, max_pixels)
+    if max_distance is None:
+        return table
+    return table[matches].reset_index(drop=True)
+
+
+@restored_process_state()
+def classify(
+    embeddings: str | Path,
+    queries: Sequence[str | Path | int],
+    k: int = 10,
+    *,
+    max_distance: float | None = None,
+    index: bool = False,
+    trust: bool = False,
+    max_pixels: int = MAX_IMAGE_PIXELS,
+) -> pd.DataFrame:
+    """Returns the class of each query by its nearest neighbors, and by the nearest class mean.
+
+    Of classes with equal votes, that of the nearest neighbor counts. A class mean is that of all
+    rows of a class; if the embeddings have length 1, the mean is given this length too. A query
+    that is in the file is left out of its neighbors and of the mean of its class.
+
+    Args:
+        embeddings: see `dml.search`; a file with labels.
+        queries: see `dml.search`.
+        k: neighbors of each query.
+        max_distance: neighbors at this distance or beyond have no vote, and a class mean there is
+            not the query's. Where nothing is left, the class is `unknown`. None: no limit.
+        index, trust, max_pixels: see `dml.search`.
+
+    Returns:
+        A row for each query, with query, query_label (None: not known); neighbors, the class of
+        most of them, votes, its share of the votes (0–1; 0: unknown), and neighbor_distance, that
+        of the nearest of this class, or of all for an unknown class; class_mean, and mean_distance.
+
+    Raises:
+        UserError: the file has no labels; and see `dml.search`.
+    """
+    _check_limits(max_pixels, max_distance)
+    embed_queries = partial(_embed_queries, trust=trust, max_pixels=max_pixels)
+    return classify_file(embeddings, queries, k, embed_queries, index, max_distance)
+
+
+def _check_limits(max_pixels: int, max_distance: float | None) -> None:
+    """Checks limits of a search.
+
+    Raises:
+        UserError: one is out of its range.
+    """
+    if not 1 <= max_pixels < MOST_PIXELS:
+        raise UserError(f"max_pixels: {max_pixels} is not between 1 and {MOST_PIXELS - 1:,}")
+    if max_distance is not None and not max_distance > 0:
+        raise UserError(f"max_distance: {max_distance} must be a distance above 0")
 
 
 def _background(made_by: dict[str, Any]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from dml.core.metric_names import ACCURACIES
 from dml.data.protocol import FOLDS, Split
 from dml.methods.chance_constrained import StageStart
-from dml.methods.extra_metrics import ExtraMetrics
+from dml.methods.extra_metrics import ExtraMetrics, false_match_rates
 from dml.retrieval.embeddings import SplitEmbeddings, save_embeddings
 from dml.runs.context import JobModel
 from dml.runs.figures.run_figures import AFTER, BEFORE, draw_test_images
@@ -50,6 +50,7 @@ class JobScores:
             model.whole_batches,
         )
         self.untrained: dict[str, float] | None = None
+        self._measured: dict[str, float] = {}  # of the best weights
         if self._tests_apart or (continues and draws):
             self._embeddings[BEFORE] = model.embed(job.test).to("cpu")
         if self._tests_apart:
@@ -135,9 +136,22 @@ class JobScores:
         embeddings = self._embeddings[AFTER].to(self.model.device)
         if FOLDS[config.protocol.splits] > 1 or config.evaluation.keep_embeddings:
             self._save(EMBEDDINGS, embeddings)
-        extra = self._extra_metrics.of_run(rows, best, embeddings)
+        extra = self._extra_metrics.of_run(rows, best, embeddings, self._embed_validation())
+        self._measured = extra
         scores = self._score(split, embeddings, is_final=True)
         return scores | self._score_classes(embeddings) | extra
+
+    def _embed_validation(self) -> SplitEmbeddings | None:
+        """Returns embeddings of validation images, which choose thresholds; None: no need of any.
+
+        They are others than the test images, and embedded by the best weights.
+        """
+        job, measures = self.model.job, self.model.config.evaluation.measures
+        if job.validation is job.test or not len(job.validation.query):
+            return None
+        if not false_match_rates(measures):
+            return None
+        return self.model.embed(job.validation)
 
     def score_categories(self) -> dict[str, dict[str, float]]:
         """Returns the scores of each category of the test images, after `score_test`."""
@@ -156,7 +170,7 @@ class JobScores:
             title: self._embeddings[name].to(self.model.device) for title, name in names.items()
         }
         stages = sorted(self.folder.glob(STAGE_EMBEDDINGS.replace("{:02d}", "*")))
-        draw_test_images(self.model, networks, stages, folder)
+        draw_test_images(self.model, networks, stages, folder, self._measured)
 
     def _keep_stage(self, start: StageStart) -> None:
         """Saves the test embeddings of the network at the end of the previous stage of CCP."""

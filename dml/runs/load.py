@@ -58,6 +58,7 @@ from dml.runs.folder.exported_folder import (
 )
 from dml.runs.folder.run_folder import RunFolder, load_config
 from dml.runs.folder.stored_run import WEIGHTS
+from dml.runs.load_loss import load_loss
 from dml.runs.network_options import check_model
 from dml.training.checkpoint_files import read_checkpoint
 from dml.training.process_state import restored_process_state
@@ -91,8 +92,9 @@ def load(
     device: str = "cpu",
     *,
     trust: bool = False,
-) -> tuple[Embedder, nn.Module]:
-    """Returns a trained network and the transform of its input images.
+    loss: bool = False,
+) -> Any:
+    """Returns a trained network and the transform of its input images, and perhaps the loss.
 
     Args:
         source: a run folder (`outputs/…/seed<seed>-<digest>`), the folder of an exported network,
@@ -102,19 +104,32 @@ def load(
         device: of the network.
         trust: a folder names classes that are built. True: any class or function; False: those of
             this package, and losses, optimizers and the like of its libraries.
+        loss: return also the loss with its weights of that evaluation. Run folders only; their
+            images are read, for the classes.
 
     Returns:
         The embedder with the weights of its best evaluation, in evaluation mode (B×3×H×W → B×D),
         and a transform from a PIL image of any mode to its 3×H×W input. Transparent images are
-        composed on `data.background` of the run, as in training.
+        composed on `data.background` of the run, as in training. With `loss=True` third the loss
+        (`dml.runs.load_loss.TrainedLoss`): `classes` are the names of its classes, and
+        `probabilities(embeddings)` are B×C if it has logits.
 
     Raises:
-        UserError: there is no such run or model, or the folder names what needs `trust`.
+        UserError: there is no such run or model, the folder names what needs `trust`, or it has no
+            loss.
     """
+    is_export = Path(source, WEIGHTS).exists()
+    if loss and (is_export or str(source).startswith(TIMM)):
+        raise UserError(f"load: {source} holds no loss; loss=True takes the run folder")
     config, embedder = open_network(source, repeat, fold, trust=trust)
     transforms = Builder(config).transforms(embedder)
     steps = ToPixels(config.data.background), transforms.test, transforms.to_input
-    return embedder.to(device), nn.Sequential(*steps)
+    network = embedder.to(device), nn.Sequential(*steps)
+    if not loss:
+        return network
+    weights, key = _list_models(source)[repeat or 0, fold or 0], (repeat or 0, fold or 0)
+    trained = load_loss(config, source, weights, embedder.embedding_size, key)
+    return *network, trained.to(device)
 
 
 class ToPixels(nn.Module):

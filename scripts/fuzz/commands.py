@@ -147,7 +147,7 @@ COMMANDS = {
     "search": Command(
         "dml search",
         "emb.npz:input 0:input -k=2:count",
-        "--picture=:output --index --csv --trust",
+        "--picture=:output --index --csv --trust --classify --max-distance=0.5:text",
         needs_all=True,
         share=3,
     ),

@@ -53,6 +53,10 @@ def test_from_a_run_to_neighbors(place, capsys):
         (search, "photos.npz 0 -k 3", "k: 3 is not between 1 and 2"),
         (search, "photos.npz 0 -k 0", "k: 0 is not between 1 and 2"),
         (search, "photos.npz absent.png", "first absent.png"),
+        (search, "photos.npz 0 --classify", "classify: photos.npz has no labels"),
+        (search, "photos.npz 0 --classify --picture x.png", "--picture: shows neighbors"),
+        (search, "photos.npz 0 --max-distance 0", "'0' is not a number above 0"),
+        (search, "photos.npz 0 --max-distance nan", "'nan' is not a number above 0"),
         (search, "bare.npz photos/0.png", "does not say which network made it"),
         (export, "photos net", "run: photos is not a run folder"),
         (export, "run list.txt", "folder: list.txt is not a folder"),
@@ -74,3 +78,23 @@ def test_mistakes_are_one_line(place, capsys, command, words, message):
     assert err.startswith("error: ")
     assert message in err
     assert err.count("\n") == 1
+
+
+def test_a_search_that_leaves_nothing(place, capsys):
+    words = ["photos.npz", "0", "1", "-k", "2", "--max-distance", "1e-9", "--picture", "x.png"]
+    assert search([*words, "--csv"]) == 0
+    output, notes = capsys.readouterr()
+    assert len(pd.read_csv(io.StringIO(output))) == 0
+    assert "note: 4 of 4 neighbors are left out, at a distance of 1e-09 or beyond" in notes
+    assert search(words) == 0
+    assert capsys.readouterr().out == ""
+
+
+def test_classes_of_queries(place, capsys):
+    np.savez("x.npz", embeddings=np.array([[0.0], [1.0], [5.0]]), labels=["a", "a", "b"])
+    assert search(["x.npz", "0", "2", "-k", "1", "--classify", "--max-distance", "2", "--csv"]) == 0
+    table = pd.read_csv(io.StringIO(capsys.readouterr().out))
+    assert table["neighbors"].tolist() == ["a", "unknown"]
+    assert table["class_mean"].tolist() == ["a", "unknown"]
+    assert search(["x.npz", "0", "-k", "1", "--classify"]) == 0
+    assert "neighbor_distance" in capsys.readouterr().out

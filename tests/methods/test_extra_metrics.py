@@ -8,9 +8,9 @@ from torch import nn
 from torch.nn.functional import normalize
 
 from dml.losses import MeanFieldContrastiveLoss
-from dml.methods.extra_metrics import ExtraMetrics
+from dml.methods.extra_metrics import ExtraMetrics, verification_errors
 from dml.methods.plain import Plain
-from dml.retrieval import geometry
+from dml.retrieval import geometry, match_errors_at, match_thresholds
 from dml.retrieval.embeddings import SplitEmbeddings
 
 
@@ -75,6 +75,29 @@ def test_matches_of_a_query_and_gallery_split_are_those_of_all_its_images(points
     found = of_split(points, parted, names)
     assert found == of_split(points, whole, names)
     assert found != of_split(points, SplitEmbeddings(test[:15], labels[:15]), names)
+
+
+def test_validation_images_choose_the_threshold(points):
+    test, labels, training, classes = points
+    rates = {"fnmr_at_fmr_0.01": 0.01}
+    validation = SplitEmbeddings(10 * training, classes)
+    found = verification_errors(rates, SplitEmbeddings(test, labels), validation)
+    (chosen,) = match_thresholds(10 * training, classes, [0.01])
+    (tested,) = match_errors_at(test, labels, [chosen.threshold])
+    assert found == {
+        "fnmr_at_fmr_0.01": match_thresholds(test, labels, [0.01])[0].fnmr,
+        "fnmr_at_fmr_0.01_threshold": chosen.threshold,
+        "fnmr_at_fmr_0.01_test_fnmr": tested.fnmr,
+        "fnmr_at_fmr_0.01_test_fmr": tested.fmr,
+    }
+
+
+def test_validation_images_of_one_class_choose_no_threshold(points, caplog):
+    test, labels, *_ = points
+    rates, validation = {"fnmr_at_fmr_0.01": 0.01}, SplitEmbeddings(test, torch.zeros_like(labels))
+    found = verification_errors(rates, SplitEmbeddings(test, labels), validation)
+    assert found.keys() == rates.keys()
+    assert "evaluation.measures: no threshold of the validation images" in caplog.text
 
 
 def test_a_query_in_the_gallery_is_no_match_of_its_own(points):

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dml.core.errors import UserError
+from dml.core.errors import ConfigError, UserError
 from dml.data.readers import digits
 from dml.retrieval.embeddings import SplitEmbeddings
 from dml.runs.build import Builder
@@ -173,3 +173,38 @@ def test_scores_go_elsewhere(evaluated, run_tiny, read_only, tmp_path, monkeypat
     assert evaluated(word, "outputs=mine", given=("outputs",)) == expected
     assert sorted(share.rglob("*")) == before
     assert len([*Path("mine/evaluations").rglob("*evaluation.json")]) == 1
+
+
+def test_measures_of_a_run_and_of_its_embeddings(run_tiny, evaluated, tmp_path):
+    """Validation classes choose the threshold of a run; a file has none but its rows."""
+    measures = "evaluation.measures=[fnmr_at_fmr_0.01,uniformity]"
+    summary, folder = run_tiny("protocol=holdout", measures)
+    trained = {name: value["mean"] for name, value in summary["metrics"].items()}
+    words = (measures, f"run={folder}", "save=float32")
+    of_run = evaluated(*words, given=("run", "save", "evaluation.measures"))
+    names = [name for name in trained if name.startswith("fnmr")]
+    assert len(names) == 4
+    for name in (*names, "uniformity"):
+        assert of_run["metrics"][name] == pytest.approx(trained[name], rel=1e-4, abs=1e-6)
+    assert (folder / "match_errors.png").exists()
+    stored = folder / "embeddings.npz"
+    of_file = evaluated(
+        measures, f"embeddings={stored}", given=("embeddings", "evaluation.measures")
+    )["metrics"]
+    assert of_file["fnmr_at_fmr_0.01"] == pytest.approx(trained["fnmr_at_fmr_0.01"])
+    assert "fnmr_at_fmr_0.01_test_fmr" not in of_file
+    assert (folder / "embeddings.match_errors.png").exists()
+
+
+def test_measures_that_need_a_training(evaluated, tmp_path):
+    np.savez(tmp_path / "x.npz", embeddings=np.eye(4), labels=[0, 0, 1, 1])
+    words = (f"embeddings={tmp_path / 'x.npz'}", "evaluation.measures=[utilization]")
+    with pytest.raises(ConfigError, match=r"evaluation\.measures: utilization needs the training"):
+        evaluated(*words, given=("embeddings", "evaluation.measures"))
+
+
+def test_measures_of_one_class(evaluated, tmp_path):
+    np.savez(tmp_path / "x.npz", embeddings=np.eye(4), labels=[0, 0, 0, 0])
+    words = (f"embeddings={tmp_path / 'x.npz'}", "evaluation.measures=[fnmr_at_fmr_0.01]")
+    with pytest.raises(UserError, match="pairs of the same and of different classes"):
+        evaluated(*words, given=("embeddings", "evaluation.measures"))

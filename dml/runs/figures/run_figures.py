@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from torch import Tensor, nn
 
 from dml.config.identity import method_name
@@ -32,11 +33,13 @@ from dml.runs.console import print_line
 from dml.runs.context import JobModel
 from dml.runs.drawing_guard import attempt
 from dml.runs.figures.drawing import BLUE, GREEN, GREY, ORANGE, RED, Axes, plt, save, tidy
+from dml.runs.figures.match_errors import MATCH_ERRORS, draw_match_errors, thresholds_of
 from dml.tracking import History
 
 MAP_STAGES = 4  # maps of stages
 DPI, LARGEST_SIDE = 130, 60_000  # pixels per inch, and of a side: matplotlib draws up to 65,535
 BEFORE, AFTER = "before training", "after training"  # names of networks
+WHITE, EMPTY = "#ffffff", torch.full((3, 1, 1), 255, dtype=torch.uint8)  # no neighbor
 PANELS: Any = {"figsize": (7, 5.5), "height_ratios": (2, 1), "layout": "constrained"}
 
 
@@ -45,21 +48,28 @@ def draw_test_images(
     networks: Mapping[str, SplitEmbeddings],
     stages: Sequence[Path],
     folder: Path,
+    measured: Mapping[str, float],
 ) -> None:
-    """Draws neighbors and a map of the test images, and the positivity of mixes if asked for.
+    """Draws neighbors and a map of the test images, and what `evaluation.measures` asks for.
 
     Args:
         model: with its best weights.
         networks: title → embeddings of the test images, those of the best weights last.
         stages: files of embeddings at the ends of the stages of CCP.
         folder: of the figures.
+        measured: metrics of `evaluation.measures` by the best weights.
     """
+    thresholds = thresholds_of(measured)
     with show_task("drawing the figures"):
         attempt("neighbors.png", lambda: _draw_test_neighbors(model, networks, folder))
         attempt("embedding_map.png", lambda: _draw_map(model, "embedding_map", networks, folder))
         attempt("stage_maps.png", lambda: _draw_stage_maps(model, networks, stages, folder))
         if "positivity" in model.config.evaluation.measures:
             attempt("positivity.png", lambda: _draw_positivity(model, folder))
+        if thresholds:
+            best, path = [*networks.values()][-1], folder / MATCH_ERRORS
+            title = _title(model.config)
+            attempt(MATCH_ERRORS, lambda: draw_match_errors(best, thresholds, title, path))
 
 
 def _draw_test_neighbors(
@@ -201,8 +211,8 @@ def draw_search_results(
 
     Args:
         queries: files.
-        neighbors: k rows for each query, in their order, with query_label, rank, distance, label
-            and path.
+        neighbors: k rows for each query, in their order, with query_label, rank, distance, label,
+            path and matches; those that do not match stay empty.
         path: PNG to write.
         background: color below transparent pixels.
         origin: see `save`.
@@ -210,15 +220,20 @@ def draw_search_results(
     """
     frames = np.where(neighbors["label"] == neighbors["query_label"], GREEN, RED)
     frames[neighbors["query_label"].isna()] = GREY
+    frames[~neighbors["matches"]] = WHITE
     load = partial(load_image, apply_orientation=True, background=background, max_pixels=max_pixels)
 
     def load_each(files: Iterable[str]) -> Iterator[Tensor]:
         """Yields one image at a time: a hundred photos would take gigabytes."""
         return map(load, map(Path, files))
 
+    def load_matches() -> Iterator[Tensor]:
+        for file, matches in zip(neighbors["path"], neighbors["matches"], strict=True):
+            yield load(Path(file)) if matches else EMPTY
+
     grids = {
         "query": (load_each(queries), [GREY] * len(queries)),
-        "nearest images": (load_each(neighbors["path"]), frames.tolist()),
+        "nearest images": (load_matches(), frames.tolist()),
     }
     captions = dict(zip(grids, _captions(queries, neighbors), strict=True))
     figure = draw_grids(grids, captions=captions)
@@ -235,7 +250,10 @@ def _captions(queries: Sequence[str], neighbors: pd.DataFrame) -> tuple[list[str
     above = [_caption("query", *texts) for texts in zip(labels, queries, strict=True)]
     below = []
     for row in neighbors.itertuples():
-        below.append(_caption(f"{row.rank} · {row.distance:.4g}", row.label, row.path))
+        text = ""
+        if row.matches:
+            text = _caption(f"{row.rank} · {row.distance:.4g}", row.label, row.path)
+        below.append(text)
     return above, below
 
 

@@ -69,7 +69,7 @@ def test_a_picture_of_a_search_holds_one_photo_in_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(run_figures, "load_image", watch)
     files = [str(tmp_path / f"{number}.png") for number in range(6)]
     found = pd.DataFrame({"query_label": None, "label": "a", "path": files})
-    found = found.assign(rank=1, distance=0.5)
+    found = found.assign(rank=1, distance=0.5, matches=True)
     run_figures.draw_search_results(files[:2], found, tmp_path / "found.png")
     assert len(alive) == 8
     assert max(alive) <= 1
@@ -88,6 +88,7 @@ def test_pictures_of_a_search_say_what_they_show(tmp_path, monkeypatch, recwarn)
             "distance": [0.0, 0.123456, 1.5, 1234.5678],
             "label": ["Käfer", "a\nb", None, "Käfer"],
             "path": [paths[0], paths[1], paths[2], paths[1]],
+            "matches": [True, True, True, True],
         }
     )
     figures = []

@@ -1,0 +1,136 @@
+"""The class of images by a file of embeddings: by their neighbors, and by the nearest class mean.
+
+Shapes: Q queries, N rows of the file, D dimensions, C classes, k neighbors.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from dml.core.errors import UserError
+from dml.core.text_columns import plain_text_columns
+from dml.retrieval.embedding_file import ImageEmbeddings
+from dml.retrieval.file_search import CHUNK, find_neighbors, read_queries
+
+UNKNOWN = "unknown"
+UNIT = 1e-2  # largest difference of a length from 1: float16 has three digits
+
+
+@plain_text_columns()
+def classify_file(
+    path: str | Path,
+    queries: Sequence[str | Path | int],
+    k: int,
+    embed: Callable[[Sequence[str], ImageEmbeddings], np.ndarray],
+    index: bool = False,
+    max_distance: float | None = None,
+) -> pd.DataFrame:
+    """Returns a row for each query with its class; see `dml.classify`.
+
+    Raises:
+        UserError: the file has no labels; and see `dml.retrieval.file_search.search_file`, whose
+            arguments these are.
+    """
+    read = read_queries(path, queries, embed)
+    labels = read.stored.labels
+    if labels is None:
+        raise UserError(
+            f"classify: {path} has no labels; classes come from images in class folders, or from "
+            f"an array labels"
+        )
+    limit = np.inf if max_distance is None else max_distance
+    found = find_neighbors(Path(path), read.stored, read.vectors, read.rows, k, index)
+    neighbors, distances = (part.reshape(-1, k) for part in found)
+    means = _sum_classes(read.stored.embeddings, labels)
+    table = []
+    for number, query in enumerate(queries):
+        vector = read.vectors[number].double().numpy()
+        by_votes = _vote(labels[neighbors[number]], distances[number], limit)
+        label = labels[read.rows[number]] if read.rows[number] >= 0 else None
+        by_mean = means.find_nearest(vector, label, limit)
+        table.append([str(query), read.labels[number], *by_votes, *by_mean])
+    columns = ["query", "query_label", "neighbors", "votes", "neighbor_distance"]
+    return pd.DataFrame(table, columns=[*columns, "class_mean", "mean_distance"])
+
+
+def _vote(labels: np.ndarray, distances: np.ndarray, limit: float) -> tuple[str, float, float]:
+    """Returns the class of most neighbors, its share of votes, and its nearest distance.
+
+    Of classes with equal votes, that of the nearest neighbor counts, as in `neighbor_accuracy`.
+
+    Args:
+        labels: of the k neighbors, the nearest first.
+        distances: of them.
+        limit: neighbors at this distance or beyond have no vote. Without any vote the class is
+            `UNKNOWN`, with the distance of the nearest neighbor.
+    """
+    voting = labels[distances < limit]
+    if not len(voting):
+        return UNKNOWN, 0.0, float(distances[0])
+    # Counter keeps the order in which classes were first seen, and `max` takes the first.
+    votes = Counter(voting.tolist())
+    winner = max(votes, key=votes.__getitem__)
+    nearest = distances[np.flatnonzero(labels == winner)[0]]
+    return winner, votes[winner] / len(voting), float(nearest)
+
+
+class _ClassSums(NamedTuple):
+    """Sums of the embeddings of each class.
+
+    Attributes:
+        names: C classes, in their order.
+        sums: C×D, in float64.
+        counts: C numbers of rows.
+        is_unit: whether all embeddings have length 1; then the means have it too.
+    """
+
+    names: np.ndarray
+    sums: np.ndarray
+    counts: np.ndarray
+    is_unit: bool
+
+    def find_nearest(
+        self, vector: np.ndarray, label: str | None, limit: float
+    ) -> tuple[str, float]:
+        """Returns the class of the nearest mean, and its distance.
+
+        Of equal distances, the first class counts. From `limit` on the class is `UNKNOWN`.
+
+        Args:
+            vector: D, of the query.
+            label: class of a query that is a row of the file, which the mean leaves out; a class
+                of this row alone has no mean then.
+            limit: distance.
+        """
+        sums, counts = self.sums, self.counts
+        if label is not None:
+            is_own = self.names == label
+            sums = sums - np.where(is_own[:, None], vector, 0)
+            counts = counts - is_own
+        means = sums / np.maximum(counts, 1)[:, None]
+        if self.is_unit:
+            means /= np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-12)
+        distances = np.linalg.norm(means - vector, axis=1)
+        distances[counts == 0] = np.inf
+        nearest = int(distances.argmin())
+        name = str(self.names[nearest]) if distances[nearest] < limit else UNKNOWN
+        return name, float(distances[nearest])
+
+
+def _sum_classes(embeddings: np.ndarray, labels: np.ndarray) -> _ClassSums:
+    """Returns the sums of the rows N×D of each class, which are read in parts."""
+    names, numbers, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    sums = np.zeros((len(names), embeddings.shape[1]))
+    is_unit = True
+    for start in range(0, len(embeddings), CHUNK):
+        part = np.asarray(embeddings[start : start + CHUNK], dtype=np.float64)
+        np.add.at(sums, numbers[start : start + CHUNK], part)
+        lengths = np.linalg.norm(part, axis=1)
+        is_unit = is_unit and bool((np.abs(lengths - 1) < UNIT).all())
+    return _ClassSums(names, sums, counts, is_unit)

@@ -1,0 +1,91 @@
+"""The loss of a trained run, with its best weights: `dml.load(run, loss=True)`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from dml.config.schema import Config
+from dml.core.errors import UserError, first_line
+from dml.data.protocol import create_jobs
+from dml.losses.class_logits import class_logits
+from dml.runs.build import Builder
+from dml.runs.folder.run_folder import RunFolder
+from dml.training.checkpoint_files import read_checkpoint
+
+
+class TrainedLoss(nn.Module):
+    """A loss with the classes that it was trained on.
+
+    Args:
+        loss: with its weights.
+        classes: C names, in the order of its classes; numbers as text where classes have no names.
+    """
+
+    def __init__(self, loss: nn.Module, classes: list[str]) -> None:
+        super().__init__()
+        self.loss, self.classes = loss, classes
+
+    def forward(self, *args: Any, **options: Any) -> Tensor:
+        """Returns the loss of embeddings and labels 0…C−1, as in training."""
+        value: Tensor = self.loss(*args, **options)
+        return value
+
+    def logits(self, embeddings: Tensor) -> Tensor:
+        """Returns logits B×C of embeddings B×D; see `dml.losses.class_logits`.
+
+        Raises:
+            UserError: the loss has none.
+        """
+        try:
+            return class_logits(self.loss, embeddings)
+        except ValueError as error:
+            raise UserError(str(error)) from error
+
+    def probabilities(self, embeddings: Tensor) -> Tensor:
+        """Returns probabilities B×C of `classes`, which sum to 1 over the classes.
+
+        Raises:
+            UserError: see `logits`.
+        """
+        return self.logits(embeddings).softmax(dim=1)
+
+
+def load_loss(
+    config: Config, folder: str | Path, weights: Path, embedding_size: int, key: tuple[int, int]
+) -> TrainedLoss:
+    """Returns the loss of a model in evaluation mode; its images are read, for their classes.
+
+    Args:
+        config: of the run.
+        folder: of the run.
+        weights: `best.pt` of the model.
+        embedding_size: of its network.
+        key: repeat and fold of the model.
+
+    Raises:
+        UserError: the images are gone or others, or the weights do not fit.
+    """
+    builder = Builder(config)
+    index = builder.index()
+    if RunFolder(folder).has_other_images(index):
+        raise UserError(
+            f"load: the images of {folder} have changed since the training, so that the classes of "
+            f"its loss are not known; put them back, or load without loss=True"
+        )
+    protocol, noise = config.protocol, config.data.label_noise
+    jobs = create_jobs(protocol.splits, protocol.repeats, index, noise, config.seed)
+    job = next(job for job in jobs if job.key == key)
+    method = builder.method(job.train.num_classes, embedding_size)
+    try:
+        method.load_state_dict(read_checkpoint(weights)["method"])
+    except Exception as error:  # of many classes: a missing entry, another shape
+        raise UserError(f"load: {weights} has another loss: {first_line(error)}") from error
+    loss = getattr(method, "loss", None)
+    if not isinstance(loss, nn.Module):
+        raise UserError(f"load: method {config.method['name']} has no loss to load")
+    names = index.class_names
+    classes = [str(names[label] if names else label) for label in job.train.classes]
+    return TrainedLoss(loss, classes).eval()

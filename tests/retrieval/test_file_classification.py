@@ -1,0 +1,72 @@
+"""Classes of the rows of a file, compared with loops over the other rows."""
+
+import numpy as np
+import pytest
+
+import dml
+from dml.core.errors import UserError
+
+LABELS = np.array(["a", "a", "a", "b", "b", "b", "c"])
+LINE = np.array([[0.0], [1.0], [1.5], [4.0], [5.0], [6.0], [20.0]])
+
+
+@pytest.fixture
+def file(tmp_path):
+    np.savez(tmp_path / "x.npz", embeddings=LINE, labels=LABELS)
+    return tmp_path / "x.npz"
+
+
+def test_classes_of_rows_without_themselves(file):
+    table = dml.classify(file, [0, 3, 6], k=3)
+    assert table["query_label"].tolist() == ["a", "b", "c"]
+    assert table["neighbors"].tolist() == ["a", "b", "b"]
+    assert table["votes"].tolist() == pytest.approx([2 / 3, 2 / 3, 1])
+    assert table["neighbor_distance"].tolist() == [1, 1, 14]
+    # the mean of a without 0 is 1.25, of b without 4 5.5; c has no other row
+    assert table["class_mean"].tolist() == ["a", "b", "b"]
+    assert table["mean_distance"].tolist() == [1.25, 1.5, 15]
+
+
+def test_neighbors_at_the_limit_have_no_vote(file):
+    (row,) = dml.classify(file, [3], k=4, max_distance=2.0).to_dict("records")
+    assert (row["neighbors"], row["votes"]) == ("b", 1)  # 6 is at 2: one vote of b, 1.5 beyond
+    (row,) = dml.classify(file, [3], k=4, max_distance=1.0).to_dict("records")
+    assert (row["neighbors"], row["votes"], row["neighbor_distance"]) == ("unknown", 0, 1)
+    assert (row["class_mean"], row["mean_distance"]) == ("unknown", 1.5)
+
+
+def test_of_equal_votes_the_class_of_the_nearest_counts(tmp_path):
+    path, labels = tmp_path / "x.npz", np.array(["q", "z", "a", "a", "z"])
+    np.savez(path, embeddings=np.array([[0.0], [1.0], [2.0], [3.0], [4.0]]), labels=labels)
+    (row,) = dml.classify(path, [0], k=4).to_dict("records")
+    assert (row["neighbors"], row["votes"]) == ("z", 0.5)
+
+
+def test_means_of_unit_vectors_have_length_1(tmp_path):
+    angles = np.radians([0, 10, 50, 100, 110])
+    x = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+    np.savez(tmp_path / "x.npz", embeddings=x, labels=[0, 1, 1, 2, 2])
+    (row,) = dml.classify(tmp_path / "x.npz", [0], k=2).to_dict("records")
+    assert row["class_mean"] == "1"
+    assert row["mean_distance"] == pytest.approx(2 * np.sin(np.radians(15)), rel=1e-5)
+
+
+def test_a_file_without_labels(tmp_path):
+    np.savez(tmp_path / "x.npz", embeddings=LINE)
+    with pytest.raises(UserError, match=r"classify: .*x\.npz has no labels"):
+        dml.classify(tmp_path / "x.npz", [0], k=2)
+
+
+def test_search_leaves_out_what_does_not_match(file):
+    assert dml.search(file, [3, 6], k=2, max_distance=2.0)["row"].tolist() == [4]
+    assert dml.search(file, [3], k=2)["distance"].tolist() == [1, 2]
+    nothing = dml.search(file, [6], k=2, max_distance=2.0)
+    assert len(nothing) == 0
+    assert [*nothing.columns] == [*dml.search(file, [6], k=2).columns]
+
+
+@pytest.mark.parametrize("limit", [0, -1, float("nan")])
+def test_limits_that_are_no_distances(file, limit):
+    for function in (dml.search, dml.classify):
+        with pytest.raises(UserError, match=r"max_distance: .* must be a distance above 0"):
+            function(file, [0], k=1, max_distance=limit)
