@@ -69,7 +69,6 @@ OF_IMAGES = ("data.max_pixels", "data.skip_corrupt")  # of a run, unless they ar
 FOR_RUN = {"run", "trust", "save", "data.root", BY, MEASURES, *OF_LOADING, *OF_IMAGES, *FOR_BOTH}
 
 
-@restored_process_state()
 @dataclass(frozen=True)
 class _Outputs:
     """The files of an evaluation, which may be written.
@@ -121,10 +120,13 @@ class _Outputs:
         thresholds = thresholds_of(scores)
         if not thresholds:
             return
-        source = f"evaluate {self.name}"
-        draw = partial(draw_match_errors, embeddings, thresholds, self.name, self.curve, source)
+
+        def draw() -> None:
+            source = f"evaluate {self.name}"
+            draw_match_errors(embeddings, thresholds, self.name, self.curve, source)
+            print_line(f"picture     {self.curve}")
+
         attempt(self.curve.name, draw)
-        print_line(f"picture     {self.curve}")
 
 
 def _are_scores_of(name: str, path: Path) -> bool:
@@ -133,6 +135,7 @@ def _are_scores_of(name: str, path: Path) -> bool:
     return isinstance(stored, dict) and "metrics" in stored and stored.get("name") == name
 
 
+@restored_process_state()
 def evaluate(config: EvaluateConfig, typed: Collection[str] = ()) -> dict[str, Any]:
     """Scores stored embeddings, the best network of a run, or an off-the-shelf backbone.
 
