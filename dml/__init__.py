@@ -9,6 +9,7 @@ FOR_USERS = {
     "train": "dml.runs.experiment",
     "embed": "dml.runs.image_embeddings",
     "search": "dml.runs.image_embeddings",
+    "find_duplicates": "dml.runs.near_duplicates",
 }
 
 

@@ -432,8 +432,7 @@ def search(
         UserError: the file or an image cannot be read, a row does not exist, k is too large, the
             network is missing or has changed, or faiss is not installed.
     """
-    if not 1 <= max_pixels < MOST_PIXELS:
-        raise UserError(f"max_pixels: {max_pixels} is not between 1 and {MOST_PIXELS - 1:,}")
+    check_max_pixels(max_pixels)
     origin = f"search {Path(embeddings).name}"
     if picture is not None:
         check_picture(Path(picture), "picture", overwrite, origin)
@@ -442,11 +441,19 @@ def search(
     names, table = search_file(embeddings, queries, k, embed_queries, index)
     if picture is not None:
         made_by = embedding_file.open_embeddings(embeddings).made_by
-        draw_search_results(names, table, Path(picture), _background(made_by), origin, max_pixels)
+        draw_search_results(
+            names, table, Path(picture), find_background(made_by), origin, max_pixels
+        )
     return table
 
 
-def _background(made_by: dict[str, Any]) -> str:
+def check_max_pixels(max_pixels: int) -> None:
+    """Raises UserError if a limit on the size of images is out of its range."""
+    if not 1 <= max_pixels < MOST_PIXELS:
+        raise UserError(f"max_pixels: {max_pixels} is not between 1 and {MOST_PIXELS - 1:,}")
+
+
+def find_background(made_by: dict[str, Any]) -> str:
     """Returns the color below transparent images of a file; the default for what is no color."""
     color = made_by.get("background")
     with suppress(ValueError):

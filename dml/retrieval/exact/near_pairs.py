@@ -39,8 +39,8 @@ Floats = NDArray[np.float64]
 MOST_PAIRS = 1_000_000
 MOST_CELLS = 1024
 CELL_ROWS = 64  # of an average cell, at least
-ROWS = 4096  # that are read, or compared with a cell, at once
-COLUMNS = 2048  # of a cell that are compared at once
+ROWS = 4096  # that are read at once
+TILE = 1536, 1024  # rows, and columns of a cell, that are compared at once: 6 MB of scores
 SAMPLE = 1000  # rows that say how many components are used
 FEW = 1e-4  # share of pairs that may pass the projection
 FIRST_COMPONENTS = 16
@@ -251,9 +251,7 @@ class _PairHeap:
         return round(float(per_row @ self._weights[rows]))
 
 
-def _expand(
-    pairs: _PairHeap, members: list[Rows] | None, most: int
-) -> tuple[Rows, Rows, Floats]:
+def _expand(pairs: _PairHeap, members: list[Rows] | None, most: int) -> tuple[Rows, Rows, Floats]:
     """Returns the pairs of all rows that pairs of unequal rows stand for, the nearest first."""
     if members is None:
         return pairs.rows()
@@ -416,14 +414,12 @@ def _compare(points: np.ndarray, kept: Rows, largest: float, pairs: _PairHeap) -
         torch.set_num_threads(before)
 
 
-def _compare_cell(
-    cells: _Cells, projection: _Projection, pairs: _PairHeap, cell: int
-) -> None:
+def _compare_cell(cells: _Cells, projection: _Projection, pairs: _PairHeap, cell: int) -> None:
     """Compares the rows of a cell with those before its end that may be near."""
     start, end = int(cells.starts[cell]), int(cells.starts[cell + 1])
     near = cells.rows_near(cell)
-    for first in range(start, end, COLUMNS):
-        columns = slice(first, min(first + COLUMNS, end))
+    for first in range(start, end, TILE[1]):
+        columns = slice(first, min(first + TILE[1], end))
         candidates = near[near < columns.stop]  # a pair is compared by its later row
         block = _as_columns(projection.block(columns))
         for rows in _split(candidates):
@@ -431,8 +427,8 @@ def _compare_cell(
 
 
 def _split(places: Rows) -> Iterator[Rows]:
-    for start in range(0, len(places), ROWS):
-        yield places[start : start + ROWS]
+    for start in range(0, len(places), TILE[0]):
+        yield places[start : start + TILE[0]]
 
 
 def _as_columns(block: Tensor) -> Tensor:
