@@ -58,6 +58,11 @@ def parser() -> Parser:
         action="store_true",
         help="leave out images that cannot be decoded, and list them",
     )
+    add(
+        "--append",
+        action="store_true",
+        help="embed only new and changed images of a folder or list, and drop those that are gone",
+    )
     add_overwrite(parser, "of the same network and images")
     add("options", nargs="*", help="backbone.input_size=64 (timm), data.max_pixels=400000000 …")
     add_model(parser)

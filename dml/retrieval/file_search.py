@@ -32,6 +32,7 @@ MARK = b"dml-index-1\n"  # after the index: whose index it is
 DIGEST = 32  # bytes
 TRAILER = len(MARK) + 2 * DIGEST
 LARGEST = 1e18  # norm of an embedding, whose square float32 holds
+MOST_NEW = 0.5  # of the rows: the lists of an index no longer fit more new ones
 PAIR_ROWS = 50  # nearest rows of each row that are its pairs in an approximate search
 PAIR_SAMPLE = 200  # rows that estimate the share of pairs
 QUERIES = 4096  # searched in an index at once
@@ -333,6 +334,58 @@ def _read_index(saved: Path, digest: bytes, shape: tuple[int, ...]) -> Any:
     if (index.ntotal, index.d) != shape:
         return None
     return index
+
+
+def move_index(path: Path, old: np.ndarray, old_rows: np.ndarray, points: np.ndarray) -> None:
+    """Brings the saved index of a file to its new rows, without building it anew.
+
+    Rows that were kept get their new numbers, and new ones are added to the lists that stand
+    nearest to them. It stays as it is, and the next search builds another, if it is not of the old
+    rows, if most rows are new, or if faiss is not installed.
+
+    Args:
+        path: the file of embeddings, with its new content.
+        old: embeddings N×D that the index is of.
+        old_rows: for each row of the file its old row; −1: it is new.
+        points: its embeddings M×D.
+    """
+    saved = index_path(path)
+    is_new = old_rows < 0
+    if not saved.is_file() or find_spec("faiss") is None:
+        return
+    index = _read_index(saved, _digest(old), old.shape)
+    if index is None:
+        return
+    if is_new.mean() > MOST_NEW:
+        text = "note: index: most rows are new; the next search with --index builds it anew"
+        print_plain(text, file=sys.stderr)
+        return
+    _check_range(points, "embeddings")
+    import faiss
+
+    new_row = np.full(len(old), -1, np.int64)
+    new_row[old_rows[~is_new]] = np.flatnonzero(~is_new)
+    lists = index.invlists
+    width = index.code_size
+    moved = faiss.ArrayInvertedLists(index.nlist, width)
+    for number in range(index.nlist):
+        size = lists.list_size(number)
+        if not size:
+            continue
+        ids = new_row[faiss.rev_swig_ptr(lists.get_ids(number), size)]
+        codes = faiss.rev_swig_ptr(lists.get_codes(number), size * width).reshape(size, width)
+        is_kept = ids >= 0
+        kept, content = ids[is_kept].copy(), codes[is_kept].copy()
+        if len(kept):
+            pointers = faiss.swig_ptr(kept), faiss.swig_ptr(content)
+            moved.add_entries(number, len(kept), *pointers)
+    index.replace_invlists(moved, True)
+    moved.this.disown()
+    index.ntotal = int((~is_new).sum())
+    if is_new.any():
+        numbers = _numbers(points[is_new]).float().numpy()
+        index.add_with_ids(numbers, np.flatnonzero(is_new))
+    _save_index(index, saved, _digest(points))
 
 
 def _build_index(points: np.ndarray, k: int) -> Any:

@@ -20,7 +20,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from functools import partial
 from threading import Lock
 from typing import NamedTuple
@@ -261,7 +260,8 @@ def _expand(pairs: _PairHeap, members: list[Rows] | None, most: int) -> tuple[Ro
     enough = int(np.searchsorted(np.cumsum(numbers), most))
     if enough < len(distances):  # with all pairs of the last distance
         enough = int(np.searchsorted(distances, distances[enough], side="right"))
-    low, high, distances, numbers = (part[:enough] for part in (low, high, distances, numbers))
+    low, high, distances = low[:enough], high[:enough], distances[:enough]
+    numbers = numbers[:enough]
     heads = np.array([rows[0] for rows in members])
     is_single = numbers == 1
     first, second = [heads[low[is_single]]], [heads[high[is_single]]]
@@ -406,10 +406,13 @@ def _compare(points: np.ndarray, kept: Rows, largest: float, pairs: _PairHeap) -
     try:
         with ThreadPoolExecutor(before, "cells", torch.set_num_threads, (1,)) as pool:
             compare = partial(_compare_cell, cells, projection, pairs)
-            # Closing it after an interruption drops the cells that are left.
-            with closing(pool.map(compare, range(len(cells)))) as done:
-                for _ in show_progress(done, "comparing cell", len(cells)):
-                    pass
+            tasks = [pool.submit(compare, cell) for cell in range(len(cells))]
+            try:
+                for task in show_progress(tasks, "comparing cell", len(cells)):
+                    task.result()
+            except BaseException:
+                pool.shutdown(cancel_futures=True)  # those that have not begun
+                raise
     finally:
         torch.set_num_threads(before)
 
