@@ -20,7 +20,7 @@ from dml.core.plain_text import print_plain
 from dml.core.tolerant_output import tolerant_output
 
 DESCRIPTION = "Embeds images. After an interruption the same command continues."
-NETWORK = "run folder, exported folder, or timm:<model>"
+NETWORK = "run folder, exported folder, hf:<user>/<name>, or timm:<model>"
 IMAGES = "folder, CSV file path[,label], text file of paths, image, or data=cub"
 
 

@@ -367,7 +367,7 @@ def move_index(path: Path, old: np.ndarray, old_rows: np.ndarray, points: np.nda
     new_row[old_rows[~is_new]] = np.flatnonzero(~is_new)
     lists = index.invlists
     width = index.code_size
-    moved = faiss.ArrayInvertedLists(index.nlist, width)
+    moved: Any = faiss.ArrayInvertedLists(index.nlist, width)
     for number in range(index.nlist):
         size = lists.list_size(number)
         if not size:

@@ -23,11 +23,12 @@ from dml.retrieval.exact.order import squared_distances
 from dml.retrieval.file_search import approximate_pairs
 
 SAMPLED_ROWS, SAMPLED_PAIRS = 20_000, 4_000_000_000  # that say what a near distance is
-NEIGHBORS = 8  # of each
+NEIGHBORS = 4  # of each
 ROWS = 2048  # read at once
 WINDOW = 1.25  # factor around a distance, within which few neighbors may lie
-SHARE = 0.25  # of rows below the distance: at most so many rows have a neighbor in the window
-LEAST_ROWS = 10  # below the distance: fewer may be chance
+SHARE = 0.5  # of the rows around a smaller distance: at most so many have a neighbor in the window
+LEAST_ROWS = 10  # around a smaller distance: fewer may be chance
+DEVIATIONS = 4.0  # by which the fall must exceed chance
 STEPS = 400  # distances that are tried
 ROUNDING = 1e-5  # of the typical length: equal images, embedded in other batches
 HALF = 0.5  # of the rows: with more of them below, classes may be what is told apart
@@ -133,18 +134,19 @@ def find_near_duplicates(
         raise UserError(f"embeddings: {path}: {error}") from error
     table = _describe_pairs(pairs, stored)
     groups = _describe_groups(table, stored.embeddings)
-    return NearDuplicates(table, groups, pairs.count, max_distance, reason, recall)
+    return NearDuplicates(table, groups, pairs.total, max_distance, reason, recall)
 
 
 def suggest_distance(points: np.ndarray) -> Suggestion:
     """Returns the largest distance of near-duplicates that a file's own distances show.
 
-    Copies of an image are much nearer to it than any other image is: between both, few rows have a
-    neighbor. A distance t is a gap where at most a quarter as many rows have a neighbor from t/1.25
-    to 1.25·t as have one below t, at least ten rows have one below t, and half of all rows one of
-    their eight nearest above it. Of the range of such t that reaches the largest distances, the t
-    with the fewest neighbors around it is taken; of several, the middle. Equal embeddings show
-    nothing of the distance of other copies, and are left out.
+    Copies of an image are nearer to it than any other image is: between both, fewer rows have a
+    neighbor. For each distance t, the rows are counted that have one of their four nearest from
+    t/1.25 to 1.25·t. A gap is where this number is at most half of that around a smaller distance,
+    which is at least ten rows, and by four standard deviations below it, and where half of all
+    rows have one of the four above t. Of the range of such t that reaches the largest distances,
+    the t with the fewest rows is taken; of several, the middle. Equal embeddings show nothing of
+    the distance of other copies, and are left out.
 
     Args:
         points: N×D; up to 20,000 rows, evenly spaced, are compared with all.
@@ -166,7 +168,9 @@ def suggest_distance(points: np.ndarray) -> Suggestion:
     tried = np.geomspace(nearest[0], np.max(apart[np.isfinite(apart)]), STEPS)
     below = np.searchsorted(nearest, tried, side="right")
     around = _rows_around(apart, tried)
-    is_gap = (around <= SHARE * below) & (below >= LEAST_ROWS)
+    peak = np.maximum.accumulate(around)
+    is_gap = (around <= SHARE * peak) & (peak >= LEAST_ROWS)
+    is_gap &= peak - around >= DEVIATIONS * np.sqrt(peak)
     # Rows without a neighbor above it do not show what is no copy.
     is_gap &= _rows_above(apart, tried) >= HALF * count
     if not is_gap.any():

@@ -34,7 +34,7 @@ def reference(points, limit):
 def check(points, limit, most=1_000_000):
     first, second, distances = reference(points, limit)
     found = near_pairs(points, limit, most)
-    assert found.count == len(first)
+    assert found.total == len(first)
     np.testing.assert_allclose(found.distances, distances[:most], rtol=1e-12)
     assert np.array_equal(found.first, first[:most])
     assert np.array_equal(found.second, second[:most])
@@ -54,7 +54,7 @@ def test_only_the_nearest_are_kept_and_all_are_counted():
     points[300:310] = points[0]
     for limit, most in ((1.4, 700), (1.4, 45), (3.0, 20)):
         found = check(points, limit, most)
-        assert len(found.first) == most < found.count
+        assert len(found.first) == most < found.total
 
 
 def test_values_far_from_zero_and_of_other_sizes():
@@ -72,7 +72,7 @@ def test_ties_of_whole_numbers():
     points = np.random.default_rng(0).integers(0, 3, (500, 5)).astype(np.float32)
     found = near_pairs(points, 1.0)
     first, _, distances = reference(points, 1.0)
-    assert (found.count, len(found.first)) == (len(first), len(first))
+    assert (found.total, len(found.first)) == (len(first), len(first))
     assert np.array_equal(found.distances, distances)
 
 
@@ -81,7 +81,7 @@ def test_equal_rows():
     kept, copy_of = find_equal_rows(points)
     assert (kept.tolist(), copy_of.tolist()) == ([0, 1, 4], [0, 1, 0, 1, 4])
     found = near_pairs(np.ones((400, 3), np.float32), 0.0, most=1000)
-    assert (found.count, len(found.first)) == (400 * 399 // 2, 1000)
+    assert (found.total, len(found.first)) == (400 * 399 // 2, 1000)
     assert list(zip(found.first[:2], found.second[:2], strict=True)) == [(0, 1), (0, 2)]
 
 
@@ -112,7 +112,7 @@ def test_several_levels_of_noise_in_one_file():
         parts.append(make(copies=100, noise=noise)[1200:])
     points = np.concatenate(parts)
     found = near_pairs(points, suggest_distance(points).distance)
-    assert found.count == 100 * (5 * 4 // 2)
+    assert found.total == 100 * (5 * 4 // 2)
 
 
 def test_nothing_is_suggested_without_copies():
@@ -124,7 +124,7 @@ def test_nothing_is_suggested_without_copies():
     for points in made:
         suggestion = suggest_distance(points)
         assert not suggestion.is_separated
-        assert near_pairs(points, suggestion.distance).count < 10
+        assert near_pairs(points, suggestion.distance).total < 10
         assert "--max-distance" in suggestion.reason
 
 

@@ -133,7 +133,7 @@ def test_several_roots(photos, tmp_path, counted):
     photos.mkdir()
     made = embed("photos/../photos")
     assert made.paths.tolist() == names[-3:]
-    with pytest.raises(UserError, match="output: .* exists"):
+    with pytest.raises(UserError, match=r"output: .* exists"):
         embed("more", append=False)  # it would lose rows of others
     shutil.rmtree(tmp_path / "more")
     (tmp_path / "more").mkdir()

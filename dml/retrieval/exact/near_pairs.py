@@ -54,13 +54,13 @@ class NearPairs(NamedTuple):
     Attributes:
         first, second: rows of the pairs (P each), first < second; ties are in their order.
         distances: Euclidean, computed in float64 (P).
-        count: pairs within the distance, also those that are not kept.
+        total: pairs within the distance, also those that are not kept.
     """
 
     first: Rows
     second: Rows
     distances: Floats
-    count: int
+    total: int
 
 
 def near_pairs(points: np.ndarray, limit: float, most: int = MOST_PAIRS) -> NearPairs:
@@ -127,11 +127,12 @@ def find_equal_rows(points: np.ndarray) -> tuple[Rows, Rows]:
     is_first[1:] = digests[order[1:]] != digests[order[:-1]]
     starts = np.flatnonzero(is_first)
     copy_of = np.empty(len(points), np.int64)
-    copy_of[order] = np.repeat(order[starts], np.diff(np.append(starts, len(points))))
+    sizes = np.diff(np.append(starts, len(points)))
+    copy_of[order] = np.repeat(order[starts], sizes)
     others = np.flatnonzero(copy_of != np.arange(len(points)))
-    for part in np.array_split(others, max(1, len(others) // ROWS)):
-        differs = (points[part] != points[copy_of[part]]).any(axis=1)
-        copy_of[part[differs]] = part[differs]  # another row of this digest: it stands alone
+    for rows in np.array_split(others, max(1, len(others) // ROWS)):
+        differs = (points[rows] != points[copy_of[rows]]).any(axis=1)
+        copy_of[rows[differs]] = rows[differs]  # another row of this digest: it stands alone
     return np.flatnonzero(copy_of == np.arange(len(points))), copy_of
 
 
