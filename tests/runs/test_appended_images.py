@@ -160,7 +160,7 @@ def test_a_list_and_an_image(photos, tmp_path, counted):
 
 @pytest.mark.promise(
     "guides/use_your_network.md",
-    "`dml embed --append` is interrupted: the file is as before, and the same command continues.",
+    "`dml embed --append` is interrupted: the file is as before, and the same command continues",
 )
 def test_an_interrupted_call_leaves_the_file_and_continues(photos, monkeypatch, counted):
     embed()

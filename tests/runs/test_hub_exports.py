@@ -55,9 +55,9 @@ def test_an_export_is_fetched_once_embeds_and_searches(models, use_hub, tmp_path
         assert np.array_equal(made.embeddings, expected.embeddings)
         found = dml.search(tmp_path / "x.npz", [tmp_path / "3.png"], k=2)
         embedder, _ = dml.load(NAME)
-        pinned, _ = dml.load(f"{NAME}@v1")
         assert len(found) == 2
-        assert asked == 2
+        assert len(behavior.questions) == asked
+        pinned, _ = dml.load(f"{NAME}@v1")
     for name, value in embedder.state_dict().items():
         assert torch.equal(pinned.state_dict()[name], value)
     dml.load(NAME)  # without the server
