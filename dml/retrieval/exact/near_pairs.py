@@ -38,12 +38,12 @@ Floats = NDArray[np.float64]
 MOST_PAIRS = 1_000_000
 MOST_CELLS = 1024
 CELL_ROWS = 64  # of an average cell, at least
-ROWS = 4096  # that are read at once
+ROWS = 1024  # that are read at once; a multiple of 8
 TILE = 1536, 1024  # rows, and columns of a cell, that are compared at once: 6 MB of scores
 SAMPLE = 1000  # rows that say how many components are used
 FEW = 1e-4  # share of pairs that may pass the projection
 FIRST_COMPONENTS = 16
-FITTED_ROWS = 50_000  # by which the components are computed
+FITTED_ROWS = 20_000  # by which the components are computed
 UNIT = 2.0**-24  # unit roundoff of float32
 ROUNDING64 = 1e-12  # relative error of float64 sums, generously
 
