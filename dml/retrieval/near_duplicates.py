@@ -18,7 +18,7 @@ from scipy.sparse.csgraph import connected_components
 from dml.core.errors import UserError
 from dml.core.text_columns import plain_text_columns
 from dml.retrieval.embedding_file import ImageEmbeddings, open_embeddings
-from dml.retrieval.exact.near_pairs import NearPairs, near_pairs, read_rows
+from dml.retrieval.exact.near_pairs import NearPairs, find_largest, near_pairs, read_rows
 from dml.retrieval.exact.order import squared_distances
 from dml.retrieval.file_search import approximate_pairs
 
@@ -123,6 +123,7 @@ def find_near_duplicates(
     reason = "as it was asked for"
     recall = None
     try:
+        find_largest(stored.embeddings)  # which must be finite
         if max_distance is None:
             suggestion = suggest_distance(stored.embeddings)
             max_distance, reason = suggestion.distance, suggestion.reason

@@ -154,6 +154,8 @@ def test_a_list_and_an_image(photos, tmp_path, counted):
     embed("photos/kind0/01.png", "y.npz")
     made = embed("photos/kind0/02.png", "y.npz")
     assert made.paths.tolist() == ["photos/kind0/01.png", "photos/kind0/02.png"]
+    draw(tmp_path / "alone.png", 60)
+    embed("alone.png", "y.npz")
     with pytest.raises(UserError, match="the file has no labels, and the images have some"):
         embed("photos", "y.npz")
 
