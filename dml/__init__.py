@@ -10,6 +10,7 @@ FOR_USERS = {
     "embed": "dml.runs.image_embeddings",
     "search": "dml.runs.image_embeddings",
     "classify": "dml.runs.image_embeddings",
+    "find_duplicates": "dml.runs.near_duplicates",
 }
 
 

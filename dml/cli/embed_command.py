@@ -20,7 +20,7 @@ from dml.core.plain_text import print_plain
 from dml.core.tolerant_output import tolerant_output
 
 DESCRIPTION = "Embeds images. After an interruption the same command continues."
-NETWORK = "run folder, exported folder, or timm:<model>"
+NETWORK = "run folder, exported folder, hf:<user>/<name>, or timm:<model>"
 IMAGES = "folder, CSV file path[,label], text file of paths, image, or data=cub"
 
 
@@ -64,6 +64,11 @@ def parser() -> Parser:
         default=0,
         metavar="N",
         help="add JPEGs of N pixels and neighbors to a .parquet file, for viewers",
+    )
+    add(
+        "--append",
+        action="store_true",
+        help="embed only new and changed images of a folder or list, and drop those that are gone",
     )
     add_overwrite(parser, "of the same network and images")
     add("options", nargs="*", help="backbone.input_size=64 (timm), data.max_pixels=400000000 …")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -153,17 +152,6 @@ def whole_number(least: int) -> Callable[[str], int]:
         return int(text)
 
     return parse
-
-
-def positive_number(text: str) -> float:
-    """Returns a finite number above 0, for an argument of the command line."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not 0 < number < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
-    return number
 
 
 def rarely_collect_garbage() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
+import math
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from dml.cli.parser import Parser, positive_number, whole_number
+from dml.cli.parser import Parser, whole_number
 from dml.cli.shared_options import (
     add_current_folder,
     add_overwrite,
@@ -15,7 +17,7 @@ from dml.cli.shared_options import (
     refuse_empty,
 )
 from dml.core.csv_cells import write_csv
-from dml.core.errors import UserError
+from dml.core.errors import ConfigError, UserError
 from dml.core.option_values import MAX_IMAGE_PIXELS
 from dml.core.plain_text import print_exact, print_plain
 
@@ -29,7 +31,10 @@ Finds the nearest neighbors of images in a file of embeddings.
 A query that is in the file is left out of its own neighbors; copies of it are marked.
 With --classify: the class of each query by most of its neighbors, and by the nearest
 class mean; unknown where none is nearer than --max-distance.
+With --duplicates, without queries: pairs of near-duplicates in the file, and their groups.
 """
+SHOWN = 50  # pairs, and groups, of a table
+NEIGHBORS = 10
 
 
 def parser() -> Parser:
@@ -37,18 +42,22 @@ def parser() -> Parser:
     parser = Parser(DESCRIPTION, "search")
     add = parser.add_argument
     add("embeddings", help="<file>.npz or .parquet")
-    add("queries", nargs="+", metavar="query", help="image, or number of a row from 0")
+    add("queries", nargs="*", metavar="query", help="image, or number of a row from 0")
     # The largest k, and that it is not 0, are checked with the file.
-    add("-k", type=whole_number(0), default=10, help="neighbors (default: 10)")
+    add("-k", type=whole_number(0), help=f"neighbors (default: {NEIGHBORS})")
+    add("--duplicates", action="store_true", help="near-duplicates in the file, without queries")
+    add("--classify", action="store_true", help="print the class of each query, not neighbors")
+    limit = (
+        "leave out neighbors at this distance or beyond, and pairs of near-duplicates beyond it "
+        "(default: no limit; of pairs one by the file's distances)"
+    )
+    add("--max-distance", type=_distance, metavar="D", help=limit)
     add(
         "--index",
         action="store_true",
         help="use an index of faiss, saved beside the file: not exact",
     )
-    limit = "leave out neighbors at this distance or beyond"
-    add("--max-distance", type=positive_number, metavar="D", help=limit)
-    add("--classify", action="store_true", help="print the class of each query, not neighbors")
-    add("--picture", metavar="<file>.png", help="draw queries and neighbors")
+    add("--picture", metavar="<file>.png", help="draw queries and neighbors, or groups")
     largest = f"largest height x width of an image (default: {MAX_IMAGE_PIXELS:,})"
     add("--max-pixels", type=whole_number(1), default=MAX_IMAGE_PIXELS, metavar="N", help=largest)
     add_trust(parser, "the network that made the file")
@@ -60,23 +69,61 @@ def parser() -> Parser:
 def main(words: Sequence[str]) -> int:
     """Runs the command and returns its exit status."""
     options = vars(parser().parse(words))
-    as_csv, classifies = options.pop("csv"), options.pop("classify")
     refuse_empty(options)
+    as_csv, classifies = options.pop("csv"), options.pop("classify")
+    are_duplicates = options.pop("duplicates")
+    if are_duplicates:
+        _check_duplicates(options, classifies)
+    else:
+        _check_search(options)
     if options["trust"]:
         add_current_folder()
     check_embeddings(options["embeddings"])
+    if are_duplicates:
+        return _list_duplicates(options, as_csv)
+    if options["k"] is None:
+        options["k"] = NEIGHBORS
     table = _classify(options) if classifies else _search(options)
     if as_csv:
-        text = write_csv(table)
-        if sys.stdout.isatty():
-            print_plain(text, end="")
-        else:
-            print_exact(text)  # programs get the paths as they are
+        _print_csv(table)
     elif len(table):
         shown = table if classifies else table.drop(columns="query_label")
-        shown = shown.dropna(axis=1, how="all")
-        print_plain(shown.to_string(index=False, float_format="%.4f"))
+        _print_table(shown.dropna(axis=1, how="all"))
     return 0
+
+
+def _distance(text: str) -> float:
+    """Returns the value of `--max-distance`.
+
+    Raises:
+        ArgumentTypeError: it is no number of at least 0.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a distance of at least 0")
+    return value
+
+
+def _check_duplicates(options: dict[str, Any], classifies: bool) -> None:
+    """Raises ConfigError for options that have no effect on near-duplicates."""
+    queries = options["queries"]
+    if queries:
+        raise ConfigError([f"duplicates: all images are compared; leave out {queries[0]!r}"])
+    if classifies:
+        raise ConfigError(["classify: has no effect with --duplicates; leave one of them out"])
+    if options["k"] is not None:
+        raise ConfigError(["k: has no effect with --duplicates; leave it out"])
+
+
+def _check_search(options: dict[str, Any]) -> None:
+    """Raises ConfigError for a search without queries, or without neighbors."""
+    if not options["queries"]:
+        raise ConfigError(["missing: query; give an image or the number of a row, or --duplicates"])
+    if options["max_distance"] == 0:
+        raise ConfigError(["max_distance: 0 leaves out all neighbors; give a number above 0"])
 
 
 def _search(options: dict[str, Any]) -> pd.DataFrame:
@@ -87,7 +134,8 @@ def _search(options: dict[str, Any]) -> pd.DataFrame:
     if options["picture"]:
         print_plain(f"picture     {options['picture']}", file=sys.stderr)
     limit, all_neighbors = options["max_distance"], len(options["queries"]) * options["k"]
-    if left_out := all_neighbors - len(neighbors):
+    left_out = all_neighbors - len(neighbors)
+    if left_out:
         print_plain(
             f"note: {left_out} of {all_neighbors} neighbors are left out, at a distance of "
             f"{limit:g} or beyond (--max-distance)",
@@ -107,3 +155,40 @@ def _classify(options: dict[str, Any]) -> pd.DataFrame:
     if options["picture"]:
         raise UserError("--picture: shows neighbors, not classes; leave out --classify for it")
     return classify(**{key: options[key] for key in options if key not in OF_PICTURE})
+
+
+def _list_duplicates(options: dict[str, Any], as_csv: bool) -> int:
+    """Prints the near-duplicates of a file."""
+    from dml.runs.near_duplicates import find_duplicates
+
+    names = "embeddings", "max_distance", "picture", "index", "overwrite", "max_pixels"
+    made = find_duplicates(**{name: options[name] for name in names})
+    if options["picture"]:
+        text = options["picture"] if len(made.groups) else "not written: there is no pair"
+        print_plain(f"picture     {text}", file=sys.stderr)
+    for line in made.describe():
+        print_plain(line, file=sys.stderr)
+    if as_csv:
+        _print_csv(made.pairs)
+        return 0
+    for title, table in (("groups", made.groups), ("pairs", made.pairs)):
+        if not len(table):
+            continue
+        shown = table.head(SHOWN).replace("", None).dropna(axis=1, how="all").fillna("")
+        _print_table(shown)
+        left = len(table) - len(shown)
+        if left:
+            print_plain(f"and {left:,} more {title}; --csv prints all pairs")
+    return 0
+
+
+def _print_table(table: pd.DataFrame) -> None:
+    print_plain(table.to_string(index=False, float_format="%.4f"))
+
+
+def _print_csv(table: pd.DataFrame) -> None:
+    text = write_csv(table)
+    if sys.stdout.isatty():
+        print_plain(text, end="")
+    else:
+        print_exact(text)  # programs get the paths as they are

@@ -48,16 +48,23 @@ def check_network(network: str, trust: bool) -> None:
     """Reads the config of a run, or of an exported folder, before torch is loaded.
 
     Args:
-        network: run folder or exported folder; `timm:<model>` is not checked.
+        network: run folder or exported folder; of `hf:<user>/<name>` the name is checked, and
+            `timm:<model>` is not.
         trust: the user trusts the folder.
 
     Raises:
         ConfigError: the folder has no config, or a wrong one.
     """
-    from dml.config.stored_network import TIMM  # imported late: --help need not load them
+    from dml.config.stored_network import (
+        HUB,
+        TIMM,
+        parse_hub_name,
+    )  # imported late: --help need not load them
     from dml.runs.folder.run_folder import load_options
 
-    if not network.startswith(TIMM):
+    if network.startswith(HUB):
+        parse_hub_name(network)
+    elif not network.startswith(TIMM):
         load_options(network, trust)
 
 

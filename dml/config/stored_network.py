@@ -14,9 +14,13 @@ from typing import Any, NamedTuple
 
 from dml.config.options import is_below
 from dml.core.errors import UserError
+from dml.core.hub import find_cached
 from dml.core.installation import CONFIGS
 
 TIMM = "timm:"  # prefix of an off-the-shelf network
+HUB = "hf:"  # prefix of an export on the Hugging Face hub
+EXPORT = ("config.yaml", "model.safetensors")  # files that an export must have
+REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*(@[\w-][\w./-]*)?", re.ASCII)
 REGISTERED = re.compile(r"\w+(\.[\w-]+)*", re.ASCII)  # timm's name, with or without a tag
 FOLDER = re.compile(r"(?!-)[^:$\x00-\x1f]+|[A-Za-z]:[\\/][^:$\x00-\x1f]*")  # a folder, no address
 _NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
@@ -59,7 +63,8 @@ def parse_network(name: Any, options: Any, source: str, trust: bool = False) -> 
     """Returns the network that a file names, with its options; nothing is opened or imported.
 
     Args:
-        name: `timm:<name of timm's registry>` or a run folder.
+        name: `timm:<name of timm's registry>`, a run folder, or `hf:<user>/<name>` of an export
+            that the cache of the hub has.
         options: words of the command line.
         source: of both, for messages.
         trust: the user trusts the file: its network may be of a hub.
@@ -71,7 +76,8 @@ def parse_network(name: Any, options: Any, source: str, trust: bool = False) -> 
     if not is_text or not isinstance(options, list | tuple):
         raise UserError(f"network: {source} names no network")
     allowed = _is_timm(name) or bool(FOLDER.fullmatch(name))
-    if not allowed and not (trust and name.startswith(TIMM)):
+    allowed |= _is_cached(name)
+    if not allowed and not (trust and name.startswith((TIMM, HUB))):
         raise UserError(
             f"network: {source} names {name!r}, which is neither timm:<model> of timm's own list "
             f"nor a run folder; nothing is fetched that a file names: if you trust it, add "
@@ -104,6 +110,26 @@ def join_line(name: str, options: Sequence[str]) -> str:
 def _is_timm(name: str) -> bool:
     model = name.removeprefix(TIMM)
     return name.startswith(TIMM) and bool(REGISTERED.fullmatch(model))
+
+
+def parse_hub_name(name: str) -> str:
+    """Returns `user/name` or `user/name@revision` of a name that begins with `hf:`.
+
+    Raises:
+        UserError: it is not of this form.
+    """
+    model = name.removeprefix(HUB)
+    if not REPOSITORY.fullmatch(model) or ".." in model:
+        raise UserError(f"network: {name!r} is not of the form hf:<user>/<name>[@<revision>]")
+    return model
+
+
+def _is_cached(name: str) -> bool:
+    """Returns whether an export of the hub was fetched before."""
+    if not name.startswith(HUB):
+        return False
+    model = parse_hub_name(name)
+    return all(find_cached(model, [file]) is not None for file in EXPORT)
 
 
 def _select(option: Any, source: str) -> list[str]:

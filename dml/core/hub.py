@@ -92,6 +92,28 @@ def find_hub_file(model: str, names: Sequence[str]) -> Path:
     raise HubError(f"{model} on {constants.ENDPOINT} has no {' or '.join(names)}")
 
 
+def find_hub_folder(model: str, names: Sequence[str]) -> Path:
+    """Returns the folder of a snapshot of a model that has all of several files, from the cache if
+    it has them, else downloaded.
+
+    Args:
+        model: `user/name`, or `user/name@revision`.
+        names: of the files; the others of the model are not fetched.
+
+    Raises:
+        HubError: the model lacks a file, or the hub does not answer.
+        OSError: the cache cannot be written to.
+    """
+    repository, _ = _split(model)
+    first = find_hub_file(model, names[:1])
+    # The commit of the first file, in the name of its folder: the model may change meanwhile.
+    depth = len(Path(names[0]).parts) - 1
+    folder = first.parents[depth]
+    for name in names[1:]:
+        find_hub_file(f"{repository}@{folder.name}", [name])
+    return folder
+
+
 def is_offline() -> bool:
     """Returns whether the user forbids requests to the hub (`HF_HUB_OFFLINE`)."""
     from huggingface_hub import constants

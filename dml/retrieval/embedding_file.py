@@ -2,8 +2,9 @@
 
 Arrays of an `.npz` file, or columns of a `.parquet` file: `embeddings` N×D, `views` N×V×D if there
 are any, `paths` N, if they are known `labels` N (names of classes) and `splits` N (`train`, …), and
-`made_by`, a JSON text with the network and the settings. A `.parquet` file with thumbnails has the
-columns of `dml.retrieval.viewer_columns` too, which are not read.
+`made_by`, a JSON text with the network and the settings. For `dml embed --append` also `roots`,
+`file_sizes` and `file_times`, N each. A `.parquet` file with thumbnails has the columns of
+`dml.retrieval.viewer_columns` too, which are not read.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from dml.core.secrets import mask_options
 from dml.retrieval.viewer_columns import METADATA, ViewerColumns
 
 PARQUET = ".parquet"
-SMALL = ("paths", "labels", "splits")  # read at once
+OF_FILES = {"roots": "U", "file_sizes": "i", "file_times": "i"}  # name → kind of its values
+SMALL = ("paths", "labels", "splits", *OF_FILES)  # read at once
 SHOWN = 6  # names of arrays in a message
 ROWS = 4096  # written to a Parquet file at once
 
@@ -44,6 +46,10 @@ class ImageEmbeddings(NamedTuple):
             file: `dml.config.stored_network` checks it before it is used.
         views: N×V×D, of V augmentations of each image, as `embeddings`; None if there are none.
         splits: N roles of the images in their dataset; None if they are not known.
+        roots: N folders, lists or images, by which the images were listed; None if they are not
+            known.
+        file_sizes: N bytes of the images' files; None if they are not known.
+        file_times: N times of their last change, nanoseconds, −1 for one that is not known.
     """
 
     embeddings: np.ndarray
@@ -52,6 +58,9 @@ class ImageEmbeddings(NamedTuple):
     made_by: dict[str, Any]
     views: np.ndarray | None = None
     splits: np.ndarray | None = None
+    roots: np.ndarray | None = None
+    file_sizes: np.ndarray | None = None
+    file_times: np.ndarray | None = None
 
 
 def check_format(path: Path) -> None:
@@ -150,7 +159,24 @@ def _check_arrays(arrays: dict[str, np.ndarray]) -> ImageEmbeddings:
     if views is not None:
         _check_views(views, embeddings)
     made_by = read_made_by(arrays.get("made_by"))
-    return ImageEmbeddings(embeddings, paths, labels, made_by, views, splits)
+    of_files = _check_files(arrays, len(embeddings))
+    return ImageEmbeddings(embeddings, paths, labels, made_by, views, splits, **of_files)
+
+
+def _check_files(arrays: dict[str, np.ndarray], count: int) -> dict[str, np.ndarray]:
+    """Returns what a file tells of the images' files; nothing if other software wrote such names.
+
+    They say only which images are embedded again.
+    """
+    checked = {}
+    for name, kind in OF_FILES.items():
+        values = arrays.get(name)
+        if values is not None and kind == "U" and values.dtype.kind == "O":
+            values = values.astype(str)  # of Parquet
+        if values is None or values.shape != (count,) or values.dtype.kind != kind:
+            return {}
+        checked[name] = values
+    return checked
 
 
 def _check_embeddings(embeddings: np.ndarray) -> np.ndarray:
@@ -223,7 +249,11 @@ def _read_npz(path: Path) -> dict[str, np.ndarray]:
     check_sizes(path, ImageEmbeddings._fields)
     with open_regular(path) as raw, np.lib.npyio.NpzFile(raw, allow_pickle=False) as file:
         _require_embeddings(file)
-        small = {name: _read_small(file, name) for name in SMALL if name in file}
+        small = {}
+        for name in SMALL:
+            if name in file:
+                with suppress(*((ValueError,) if name in OF_FILES else ())):
+                    small[name] = _read_small(file, name)
         with suppress(Exception):  # of many classes: a damaged one is as good as none
             small["made_by"] = file["made_by"]
         large = {n: map_array(path, n) for n in ("embeddings", "views") if n in file}

@@ -20,6 +20,8 @@ from dml.core.errors import UserError
 from dml.core.plain_text import print_plain
 from dml.core.text_columns import plain_text_columns
 from dml.retrieval.embedding_file import ImageEmbeddings, open_embeddings
+from dml.retrieval.exact.near_pairs import MOST_PAIRS, NearPairs
+from dml.retrieval.exact.order import squared_distances
 from dml.retrieval.exact.search import nearest_neighbors
 
 SAMPLE = 100  # rows that measure the recall of an index
@@ -30,6 +32,11 @@ MARK = b"dml-index-1\n"  # after the index: whose index it is
 DIGEST = 32  # bytes
 TRAILER = len(MARK) + 2 * DIGEST
 LARGEST = 1e18  # norm of an embedding, whose square float32 holds
+MOST_NEW = 0.5  # of the rows: the lists of an index no longer fit more new ones
+PAIR_ROWS = 50  # nearest rows of each row that are its pairs in an approximate search
+PAIR_SAMPLE = 200  # rows that estimate the share of pairs
+QUERIES = 4096  # searched in an index at once
+NEAR_ROUNDING = 1e-4  # of distances in float32; those within it are computed again
 DUPLICATE = 1e-3  # largest distance, of the query's length 1: float16 has three digits
 
 
@@ -215,19 +222,104 @@ def _find_candidates(path: Path, points: np.ndarray, queries: torch.Tensor, k: i
         UserError: faiss is not installed, or an embedding is too large for it.
         ValueError: an embedding is not finite.
     """
+    _check_range(queries.numpy(), "query")
+    index = _open_index(path, points, k)
+    rows = index.search(queries.float().numpy(), k + 1)[1]
+    # The first rows as well: an index may find fewer than k.
+    return np.union1d(rows[rows >= 0], np.arange(min(k + 1, len(points))))
+
+
+def index_path(path: Path) -> Path:
+    """Returns the path of the index of a file of embeddings."""
+    return path.with_name(f"{path.name}.faiss")
+
+
+def _open_index(path: Path, points: np.ndarray, k: int) -> Any:
+    """Returns the saved index of a file, or builds and saves it; see `_find_candidates`."""
     if find_spec("faiss") is None:
         raise UserError("index: faiss is not installed: pip install faiss-cpu")
-    for numbers, name in ((points, "embeddings"), (queries.numpy(), "query")):
-        _check_range(numbers, name)
+    _check_range(points, "embeddings")
     digest = _digest(points)
-    saved = path.with_name(f"{path.name}.faiss")
+    saved = index_path(path)
     index = _read_index(saved, digest, points.shape)
     if index is None:
         index = _build_index(points, k)
         _save_index(index, saved, digest)
-    rows = index.search(queries.float().numpy(), k + 1)[1]
-    # The first rows as well: an index may find fewer than k.
-    return np.union1d(rows[rows >= 0], np.arange(min(k + 1, len(points))))
+    return index
+
+
+def approximate_pairs(
+    path: Path, points: np.ndarray, limit: float
+) -> tuple[NearPairs, float | None]:
+    """Returns pairs of rows within a distance that an index finds, and their estimated share.
+
+    The index is that of `search_file`, which is saved. Each row is compared with its `PAIR_ROWS`
+    nearest rows in it, and distances are computed in float64.
+
+    Args:
+        path: the file of the embeddings.
+        points: its embeddings N×D.
+        limit: largest Euclidean distance.
+
+    Returns:
+        The pairs, and the share of the pairs of sampled rows that is among them; None if these rows
+        have no pair.
+
+    Raises:
+        UserError: faiss is not installed, or an embedding is too large for it.
+        ValueError: an embedding is not finite.
+    """
+    index = _open_index(path, points, PAIR_ROWS)
+    numbers = _numbers(points)
+    k = min(PAIR_ROWS + 1, len(points))
+    parts = []
+    for start in range(0, len(points), QUERIES):
+        queries = numbers[start : start + QUERIES].float().numpy()
+        nearest = index.search(queries, k)[1]
+        rows = np.repeat(np.arange(start, start + len(nearest)), k)
+        others = nearest.ravel()
+        is_pair = (others >= 0) & (others != rows)
+        parts.append(_near(numbers, rows[is_pair], others[is_pair], limit))
+    first, second = map(np.concatenate, zip(*parts, strict=True))
+    codes = np.unique(first * len(points) + second)
+    first, second = np.divmod(codes, len(points))
+    apart = _distances(numbers, first, second)
+    order = np.lexsort((second, first, apart))[:MOST_PAIRS]
+    pairs = NearPairs(first[order], second[order], apart[order], len(codes))
+    return pairs, _estimate_recall(numbers, codes, limit)
+
+
+def _distances(numbers: torch.Tensor, rows: np.ndarray, others: np.ndarray) -> np.ndarray:
+    pairs = torch.from_numpy(rows), torch.from_numpy(others)
+    return squared_distances(numbers, numbers, *pairs).sqrt_().numpy()
+
+
+def _near(
+    numbers: torch.Tensor, rows: np.ndarray, others: np.ndarray, limit: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the pairs within a distance, the lower row first."""
+    is_near = _distances(numbers, rows, others) <= limit
+    pair = rows[is_near], others[is_near]
+    return np.minimum(*pair), np.maximum(*pair)
+
+
+def _estimate_recall(numbers: torch.Tensor, codes: np.ndarray, limit: float) -> float | None:
+    """Returns the share of the pairs of sampled rows that have a code; None if there are none."""
+    total = len(numbers)
+    sampled = np.arange(0, total, max(1, total // PAIR_SAMPLE))
+    sample = numbers[torch.from_numpy(sampled)]
+    exact, seen = 0, 0
+    for start in range(0, total, QUERIES):
+        block = numbers[start : start + QUERIES]
+        apart = torch.cdist(sample, block, compute_mode="donot_use_mm_for_euclid_dist")
+        likely = (apart <= limit * (1 + NEAR_ROUNDING)).numpy()
+        query, other = np.nonzero(likely)
+        rows, others = sampled[query], other + start
+        is_pair = rows != others
+        first, second = _near(numbers, rows[is_pair], others[is_pair], limit)
+        exact += len(first)
+        seen += int(np.isin(first * total + second, codes).sum())
+    return seen / exact if exact else None
 
 
 def _check_range(numbers: np.ndarray, name: str) -> None:
@@ -282,6 +374,58 @@ def _read_index(saved: Path, digest: bytes, shape: tuple[int, ...]) -> Any:
     if (index.ntotal, index.d) != shape:
         return None
     return index
+
+
+def move_index(path: Path, old: np.ndarray, old_rows: np.ndarray, points: np.ndarray) -> None:
+    """Brings the saved index of a file to its new rows, without building it anew.
+
+    Rows that were kept get their new numbers, and new ones are added to the lists that stand
+    nearest to them. It stays as it is, and the next search builds another, if it is not of the old
+    rows, if most rows are new, or if faiss is not installed.
+
+    Args:
+        path: the file of embeddings, with its new content.
+        old: embeddings N×D that the index is of.
+        old_rows: for each row of the file its old row; −1: it is new.
+        points: its embeddings M×D.
+    """
+    saved = index_path(path)
+    is_new = old_rows < 0
+    if not saved.is_file() or find_spec("faiss") is None:
+        return
+    index = _read_index(saved, _digest(old), old.shape)
+    if index is None:
+        return
+    if is_new.mean() > MOST_NEW:
+        text = "note: index: most rows are new; the next search with --index builds it anew"
+        print_plain(text, file=sys.stderr)
+        return
+    _check_range(points, "embeddings")
+    import faiss
+
+    new_row = np.full(len(old), -1, np.int64)
+    new_row[old_rows[~is_new]] = np.flatnonzero(~is_new)
+    lists = index.invlists
+    width = index.code_size
+    moved: Any = faiss.ArrayInvertedLists(index.nlist, width)
+    for number in range(index.nlist):
+        size = lists.list_size(number)
+        if not size:
+            continue
+        ids = new_row[faiss.rev_swig_ptr(lists.get_ids(number), size)]
+        codes = faiss.rev_swig_ptr(lists.get_codes(number), size * width).reshape(size, width)
+        is_kept = ids >= 0
+        kept, content = ids[is_kept].copy(), codes[is_kept].copy()
+        if len(kept):
+            pointers = faiss.swig_ptr(kept), faiss.swig_ptr(content)
+            moved.add_entries(number, len(kept), *pointers)
+    index.replace_invlists(moved, True)
+    moved.this.disown()
+    index.ntotal = int((~is_new).sum())
+    if is_new.any():
+        numbers = _numbers(points[is_new]).float().numpy()
+        index.add_with_ids(numbers, np.flatnonzero(is_new))
+    _save_index(index, saved, _digest(points))
 
 
 def _build_index(points: np.ndarray, k: int) -> Any:

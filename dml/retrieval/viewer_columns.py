@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -130,3 +131,12 @@ def _texts(values: Sequence[str] | np.ndarray) -> Any:
     import pyarrow
 
     return pyarrow.array([str(value).encode("utf-8", "replace").decode() for value in values])
+
+
+def has_viewer_columns(path: Path) -> bool:
+    """Returns whether a file has them; False for one that does not exist."""
+    if path.suffix != ".parquet" or not path.is_file():
+        return False
+    from pyarrow import parquet
+
+    return "image" in parquet.read_schema(path).names

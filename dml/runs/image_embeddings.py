@@ -27,6 +27,7 @@ from dml.core.errors import UserError, first_line
 from dml.core.option_values import MAX_IMAGE_PIXELS
 from dml.core.outputs import check_not_input, check_output
 from dml.core.progress import show_progress, show_task
+from dml.core.regular_files import is_shell_pipe
 from dml.core.row_store import open_store, open_store_folder, remove_store_folder
 from dml.data.decode import BACKGROUND as DEFAULT_BACKGROUND
 from dml.data.decode import map_in_threads
@@ -35,6 +36,7 @@ from dml.data.image_index import ImageIndex, Subset, describe_images
 from dml.data.loaders import resolve_eval_batch_size
 from dml.data.preparation.image_check import count_transparent, find_undecodable
 from dml.data.readers.folder import list_images
+from dml.data.readers.image_tree import walk_images
 from dml.data.samplers import augmentation_seeds
 from dml.data.thumbnails import make_thumbnail
 from dml.data.transforms import Views
@@ -42,8 +44,23 @@ from dml.models.embedder import Embedder
 from dml.retrieval import embedding_file
 from dml.retrieval.embedding_file import ImageEmbeddings
 from dml.retrieval.file_classification import classify_file
-from dml.retrieval.file_search import search_file
-from dml.retrieval.viewer_columns import ViewerColumns, find_neighbors, score_labels
+from dml.retrieval.file_search import move_index, search_file
+from dml.retrieval.viewer_columns import (
+    ViewerColumns,
+    find_neighbors,
+    has_viewer_columns,
+    score_labels,
+)
+from dml.runs.appended_images import (
+    FileStates,
+    Merge,
+    check_appendable,
+    check_known,
+    check_labels,
+    check_spelling,
+    merge_rows,
+    read_states,
+)
 from dml.runs.build import Builder
 from dml.runs.figures.drawing import check_picture
 from dml.runs.figures.run_figures import draw_search_results
@@ -56,6 +73,7 @@ from dml.training.process_state import restored_process_state
 
 log = logging.getLogger(__name__)
 BACKGROUND = "data.background="  # an option; without it the network's own holds
+SEVERAL = "several"  # origin of a file of several roots, which no other command replaces
 MAX_PIXELS = "data.max_pixels="  # never that of a run, which may be of somebody else
 MOST_IMAGES, MOST_VIEWS = 1_000_000, 10_000  # of a batch, of an image: far above any use
 MOST_THUMBNAIL = 1024  # pixels of a side
@@ -79,6 +97,7 @@ def embed(
     trust: bool = False,
     skip_corrupt: bool = False,
     thumbnails: int = 0,
+    append: bool = False,
 ) -> ImageEmbeddings:
     """Embeds images in batches, as `dml evaluate` does; memory does not depend on their number.
 
@@ -105,6 +124,9 @@ def embed(
         thumbnails: pixels of the longer side of JPEGs that a `.parquet` file carries, with the ten
             nearest neighbors of each image, for viewers of such files
             (`dml.retrieval.viewer_columns`); 0: none.
+        append: keep the rows of `output` whose image has not changed, embed new and changed images,
+            and drop rows of images that `images` (a folder, a list in a file, or an image) no
+            longer has; rows of other folders and lists stay. Without such a file it is made.
 
     Raises:
         UserError: network or images cannot be read, an image cannot be decoded, or the file cannot
@@ -126,7 +148,7 @@ def embed(
         skip_corrupt,
     )
     with _advise_to_skip():
-        return _embed(request, output, overwrite, thumbnails)
+        return _embed(request, output, overwrite, thumbnails, append)
 
 
 @dataclass(frozen=True)
@@ -167,15 +189,22 @@ def _embed(
     output: str | Path | None = None,
     overwrite: bool = False,
     thumbnails: int = 0,
+    append: bool = False,
 ) -> ImageEmbeddings:
     """See `embed`; the options of a request may be those that a file of embeddings holds."""
     request.check()
     _check_thumbnails(thumbnails, output)
     with ExitStack() as stack:
         if output is None:
+            if append:
+                raise UserError("append: there is no file to append to; give output")
             output = Path(stack.enter_context(TemporaryDirectory()), "embeddings.npz")
         path = Path(output)
         embedding_file.check_format(path)
+        if append:
+            _check_append(request, path, overwrite, thumbnails)
+        if append and path.exists():
+            return _append(request, path)
         images = _read_images(request.images, request.options)
         if images.index.features is not None:
             raise UserError(
@@ -195,15 +224,21 @@ def _embed(
         for note in describe_images(model.index, scored=False):
             log.warning("note: %s", note)
         made_by = _describe(request, options, model, origin)
+        states = _read_states(request, model.index)
         output_folder(path.parent)
         folder = path.with_name(f".{path.name}.partial")
         stack.enter_context(translate_resource_errors())
         with open_store_folder(folder):
             rows = _embed_rows(model, made_by, folder)
             views = rows[:, 1:] if request.views else None
-            names = _names(model.index)
             embeddings = ImageEmbeddings(
-                rows[:, 0], names, images.labels, made_by, views, images.splits
+                rows[:, 0],
+                _names(model.index),
+                images.labels,
+                made_by,
+                views,
+                images.splits,
+                **states,
             )
             viewer = _make_viewer(embeddings, model.index, thumbnails) if thumbnails else None
             embedding_file.write_embeddings(path, embeddings, viewer)
@@ -242,6 +277,165 @@ def _make_viewer(embeddings: ImageEmbeddings, index: ImageIndex, side: int) -> V
     if neighbors is not None and embeddings.labels is not None:
         scores = score_labels(embeddings.labels, neighbors.rows[:, 0])
     return ViewerColumns(list(embeddings.paths), thumbnails, neighbors, scores)
+
+
+def _read_states(request: _Request, index: ImageIndex) -> dict[str, np.ndarray]:
+    """Returns the columns of a file that tell of the images' files; none for other images."""
+    if index.files is None or not _is_listed(request.images):
+        return {}
+    states = read_states(index.files, os.path.realpath(str(request.images)))
+    return {"roots": states.roots, "file_sizes": states.sizes, "file_times": states.times}
+
+
+def _is_listed(images: Any) -> bool:
+    """Returns whether images are a folder, a list in a file, or an image: a root to list again."""
+    is_path = isinstance(images, str | Path) and not str(images).startswith("data=")
+    return is_path and not is_shell_pipe(images)
+
+
+def _check_append(request: _Request, path: Path, overwrite: bool, thumbnails: int) -> None:
+    """Raises UserError if images, options or the file are not for appending."""
+    if thumbnails or has_viewer_columns(path):
+        raise UserError(
+            "append: thumbnails and neighbors are those of all images; embed all of them again, "
+            "with --overwrite"
+        )
+    if overwrite:
+        raise UserError("append: --overwrite replaces the file; leave one of them out")
+    if not _is_listed(request.images):
+        raise UserError(
+            "append: images must be a folder, a CSV or text file of paths, or an image, to which "
+            "the file's rows can be compared again"
+        )
+
+
+def _append(request: _Request, path: Path) -> ImageEmbeddings:
+    """Embeds what is new or has changed, and writes it with the other rows of a file."""
+    old = embedding_file.open_embeddings(path, "append")
+    check_known(old, path)
+    source = Path(str(request.images))
+    root = os.path.realpath(source)
+    check_spelling(old, source, root)
+    images = _list_again(request, old, root)
+    options = request.options if images is None else _network_options(request, images)
+    if images is not None and request.skip_corrupt:
+        images = _leave_out_undecodable(images)
+    names, files, labels = np.empty(0, str), [], None
+    if images is not None:
+        names, labels = _names(images.index), images.labels
+        files = list(images.index.files or ())
+    states = read_states(files, root)
+    merge = merge_rows(old, names.tolist(), states, root)
+    if not len(merge.old_rows):
+        raise UserError(f"append: no image is left in {source}; {path} stays as it is")
+    check_labels(old, labels, merge)
+    with translate_resource_errors():
+        folder = path.with_name(f".{path.name}.partial")
+        with open_store_folder(folder):
+            rows, made_by = None, old.made_by
+            if images is not None:
+                embedded = merge.embedded
+                kept = replace(
+                    images.index,
+                    images=[images.index.images[row] for row in embedded],
+                    labels=images.index.labels[embedded],
+                    roles=images.index.roles[embedded],
+                )
+                network = _open_network(request, options)
+                model = _make_model(network, options, kept)
+                origin = _describe_origin(request, images.index)
+                made_by = _describe(request, options, model, origin)
+                check_appendable(old, made_by, path)
+                if len(embedded):
+                    content = states.sizes[embedded].tolist(), states.times[embedded].tolist()
+                    positions = np.flatnonzero(merge.old_rows < 0)
+                    rows = _embed_rows(model, made_by, folder, content, positions)
+            made = _merged(old, merge, rows, names, labels, states, made_by)
+            index_changes = old.embeddings, merge.old_rows
+            embedding_file.write_embeddings(path, made)
+        remove_store_folder(folder)
+    log.warning(
+        "append: %s added, %s embedded again, %s dropped, %s kept",
+        f"{merge.added:,}",
+        f"{merge.changed:,}",
+        f"{merge.dropped:,}",
+        f"{int((merge.old_rows >= 0).sum()):,}",
+    )
+    written = embedding_file.open_embeddings(path)
+    move_index(path, *index_changes, written.embeddings)
+    return written
+
+
+def _list_again(request: _Request, old: ImageEmbeddings, root: str) -> _Images | None:
+    """Returns the images of a root; None for a folder that is empty now, of which there are rows.
+
+    Raises:
+        UserError: the root cannot be read, or has no image and never had one.
+    """
+    try:
+        return _read_images(request.images, request.options)
+    except UserError:
+        had_rows = old.roots is not None and bool((old.roots == root).any())
+        is_empty = os.path.isdir(root) and not walk_images(Path(root))[0]
+        if had_rows and is_empty:
+            return None
+        raise
+
+
+def _merged(
+    old: ImageEmbeddings,
+    merge: Merge,
+    rows: np.ndarray | None,
+    names: np.ndarray,
+    labels: np.ndarray | None,
+    states: FileStates,
+    made_by: dict[str, Any],
+) -> ImageEmbeddings:
+    """Returns the rows of a file after an append; `rows` are the embedded ones, n×(1 + views)×D."""
+    is_new = merge.old_rows < 0
+    is_listed = merge.new_rows >= 0
+    listed = merge.new_rows[is_listed]
+
+    def take(before: np.ndarray | None, now: np.ndarray | None) -> np.ndarray | None:
+        """Returns a column: the list's values where it has the image, else those of the file."""
+        if now is None and is_listed.any():
+            return None
+        if before is None:
+            return now[merge.new_rows] if now is not None and is_listed.all() else None
+        taken = before[merge.old_rows]
+        if now is None:
+            return taken
+        column = taken.astype(np.result_type(before.dtype, now.dtype))
+        column[is_listed] = now[listed]
+        return column
+
+    embeddings = old.embeddings[merge.old_rows]
+    views = None if old.views is None else old.views[merge.old_rows]
+    if rows is not None:
+        embeddings[is_new] = rows[:, 0]
+        if views is not None:
+            views[is_new] = rows[:, 1:]
+    root = states.roots[:1].tolist()
+    roots = take(old.roots, states.roots)
+    if roots is not None and old.roots is not None:  # always, by check_known
+        # An image that another root has listed stays there.
+        known = dict(zip(old.paths.tolist(), old.roots.tolist(), strict=True))
+        paths = take(old.paths, names)
+        assert paths is not None
+        roots = np.array([known.get(name, *root) for name in paths.tolist()])
+    if roots is not None and len(np.unique(roots)) > 1:
+        made_by = {**made_by, "origin": SEVERAL}
+    return ImageEmbeddings(
+        embeddings,
+        take(old.paths, names),  # type: ignore[arg-type]
+        take(old.labels, labels),
+        made_by,
+        views,
+        None,
+        roots,
+        take(old.file_sizes, states.sizes),
+        take(old.file_times, states.times),
+    )
 
 
 @contextmanager
@@ -343,10 +537,23 @@ def _hash_weights(embedder: nn.Module) -> str:
     return weights.hexdigest()[:16]
 
 
-def _embed_rows(model: Model, made_by: dict[str, Any], folder: Path) -> np.ndarray:
+def _embed_rows(
+    model: Model,
+    made_by: dict[str, Any],
+    folder: Path,
+    content: Any = None,
+    positions: np.ndarray | None = None,
+) -> np.ndarray:
     """Embeds the images of a model batch by batch into a file of `folder`.
 
     Complete batches of an interrupted call with the same `made_by` are kept.
+
+    Args:
+        model: with the images.
+        made_by: what the embeddings depend on.
+        folder: of the file.
+        content: of the images, by which an interrupted call is known, in addition to `made_by`.
+        positions: numbers of the images, which seed their views; None: 0, 1, ….
 
     Returns:
         Embeddings N×(1 + views)×D of the file, which is mapped.
@@ -362,6 +569,8 @@ def _embed_rows(model: Model, made_by: dict[str, Any], folder: Path) -> np.ndarr
         return pooled.float() if made_by["features"] else model.embedder.project(pooled)
 
     state = [made_by, model.config.transform.model_dump(mode="json"), index.fingerprint()]
+    if content is not None:
+        state.append(content)
     store = folder / hashlib.sha256(json.dumps(state).encode()).hexdigest()
     side = model.pixels or 64
     with torch.inference_mode(), autocast(model.config.precision, model.device):
@@ -373,7 +582,9 @@ def _embed_rows(model: Model, made_by: dict[str, Any], folder: Path) -> np.ndarr
             rest = Subset(index, np.arange(done, len(index.images)))
             keys: Sequence[Any] = range(len(rest))
             if views:
-                seeds = augmentation_seeds(0, 0, len(index.images))[done:]
+                numbers = np.arange(len(index.images)) if positions is None else positions
+                every = augmentation_seeds(0, 0, int(numbers[-1]) + 1)
+                seeds = [every[number] for number in numbers[done:]]
                 keys = list(enumerate(seeds))
             loading = model.loading_with("auto")
             batches = loading.batches(rest, transform, sampler=keys, batch_size=size)
@@ -494,7 +705,7 @@ def search(
     matches = table["distance"] < limit
     if picture is not None:
         made_by = embedding_file.open_embeddings(embeddings).made_by
-        background = _background(made_by)
+        background = find_background(made_by)
         drawn = table.assign(matches=matches)
         draw_search_results(names, drawn, Path(picture), background, origin, max_pixels)
     if max_distance is None:
@@ -546,13 +757,18 @@ def _check_limits(max_pixels: int, max_distance: float | None) -> None:
     Raises:
         UserError: one is out of its range.
     """
-    if not 1 <= max_pixels < MOST_PIXELS:
-        raise UserError(f"max_pixels: {max_pixels} is not between 1 and {MOST_PIXELS - 1:,}")
+    check_max_pixels(max_pixels)
     if max_distance is not None and not max_distance > 0:
         raise UserError(f"max_distance: {max_distance} must be a distance above 0")
 
 
-def _background(made_by: dict[str, Any]) -> str:
+def check_max_pixels(max_pixels: int) -> None:
+    """Raises UserError if a limit on the size of images is out of its range."""
+    if not 1 <= max_pixels < MOST_PIXELS:
+        raise UserError(f"max_pixels: {max_pixels} is not between 1 and {MOST_PIXELS - 1:,}")
+
+
+def find_background(made_by: dict[str, Any]) -> str:
     """Returns the color below transparent images of a file; the default for what is no color."""
     color = made_by.get("background")
     with suppress(ValueError):

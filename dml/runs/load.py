@@ -26,10 +26,11 @@ from dml.config.check import check
 from dml.config.explain import compose_config
 from dml.config.schema import LORA, Config, EvaluateConfig
 from dml.config.signatures import accepted_parameters, import_target
-from dml.config.stored_network import TIMM, parse_line
+from dml.config.stored_network import EXPORT, HUB, TIMM, parse_hub_name, parse_line
 from dml.core.atomic_io import replace_file, write_bytes, write_text
 from dml.core.errors import UserError, first_line
 from dml.core.fault_injection import fault_point
+from dml.core.hub import find_hub_folder
 from dml.core.metric_names import is_score, metric_label
 from dml.core.regular_files import check_possible, read_regular_text
 from dml.core.replaced_folder import recover_folder, replace_folder
@@ -98,7 +99,8 @@ def load(
 
     Args:
         source: a run folder (`outputs/…/seed<seed>-<digest>`), the folder of an exported network,
-            or `timm:<model>` for the pooled features of a pretrained network of timm, of length 1.
+            `hf:<user>/<name>` or `hf:<user>/<name>@<revision>` for one on the Hugging Face hub, or
+            `timm:<model>` for the pooled features of a pretrained network of timm, of length 1.
         repeat, fold: numbers of the model, from 0, if the run has several models; by default the
             first model is returned, with a warning.
         device: of the network.
@@ -192,6 +194,8 @@ def open_network(
         of_timm = compose_network(["backbone=timm", model, *options])
         torch.manual_seed(of_timm.seed)  # of weights that are not pretrained
         return of_timm, Builder(of_timm).embedder().eval()
+    if str(source).startswith(HUB):
+        source = find_hub_folder(parse_hub_name(str(source)), EXPORT)
     config = load_config(source, trust=trust)
     _warn_of_changed_code(config, source)
     embedder = load_embedder(config, source, repeat, fold)

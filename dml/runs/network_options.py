@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from dml.config.explain import compose_config, list_options
-from dml.config.stored_network import TIMM
+from dml.config.stored_network import HUB, TIMM
 from dml.core.errors import ConfigError, UserError, nearest
 
 OF_IMAGES = ("data.background", "data.max_pixels")  # act on images of any kind
@@ -98,7 +98,7 @@ def check_model(source: str | Path, repeat: int | None, fold: int | None, weight
     if repeat is None and fold is None:
         return
     name = "fold" if repeat is None else "repeat"
-    if str(source).startswith(TIMM):
+    if str(source).startswith((TIMM, HUB)):
         raise UserError(f"{name}: {source} is a single network; leave it out")
     if Path(source, weights).is_file():
         raise UserError(f"{name}: {source} is an export of a single model; leave it out")

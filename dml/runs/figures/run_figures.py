@@ -36,6 +36,9 @@ from dml.runs.figures.drawing import BLUE, GREEN, GREY, ORANGE, RED, Axes, plt, 
 from dml.runs.figures.match_errors import MATCH_ERRORS, draw_match_errors, thresholds_of
 from dml.tracking import History
 
+GROUPS, GROUP_IMAGES = 20, 8  # of a picture of near-duplicates
+WHITE = "white"
+EMPTY = torch.full((3, 64, 64), 255, dtype=torch.uint8)  # where a group has fewer images
 MAP_STAGES = 4  # maps of stages
 DPI, LARGEST_SIDE = 130, 60_000  # pixels per inch, and of a side: matplotlib draws up to 65,535
 BEFORE, AFTER = "before training", "after training"  # names of networks
@@ -262,6 +265,52 @@ def _caption(first: str, label: Any, path: Any) -> str:
     name = "" if pd.isna(label) else str(label)
     lines = [first, name, os.path.basename(str(path)) or str(path)]
     return "\n".join(shorten(show_line(line), CAPTION_LENGTH) for line in lines if line)
+
+
+def draw_groups(
+    pairs: pd.DataFrame,
+    path: Path,
+    background: str = BACKGROUND,
+    origin: str = "",
+    max_pixels: int = MAX_IMAGE_PIXELS,
+) -> None:
+    """Draws the first groups of near-duplicates: a row for each, in which the images of a pair that
+    is across training and test, or across classes, have red frames, and others grey ones.
+
+    Args:
+        pairs: of `dml.find_duplicates`, at least one.
+        path: PNG to write.
+        background: color below transparent pixels.
+        origin: see `save`.
+        max_pixels: see `dml.data.decode.load_image`.
+    """
+    rows: list[dict[str, str]] = []
+    for _, group in pairs[pairs["group"] <= GROUPS].groupby("group"):
+        frames: dict[str, str] = {}
+        for pair in group.itertuples():
+            frame = RED if pair.across else GREY
+            for name in (pair.path, pair.other_path):
+                if len(frames) < GROUP_IMAGES:
+                    frames.setdefault(str(name), frame)  # pairs across splits come first
+        rows.append(frames)
+    width = max(map(len, rows))
+    load = partial(load_image, apply_orientation=True, background=background, max_pixels=max_pixels)
+
+    def images(names: Iterable[str | None]) -> Iterator[Tensor]:
+        for name in names:
+            yield EMPTY if name is None else load(Path(name))
+
+    firsts = [next(iter(frames.items())) for frames in rows]
+    others: list[tuple[str | None, str]] = []
+    for frames in rows:
+        rest = [*frames.items()][1:]
+        others += rest
+        others += [(None, WHITE)] * (width - 1 - len(rest))
+    grids = {
+        "first image": (images(name for name, _ in firsts), [frame for _, frame in firsts]),
+        "near-duplicates": (images(name for name, _ in others), [frame for _, frame in others]),
+    }
+    save(draw_grids(grids), path, origin)
 
 
 def learning_curve(

@@ -1,0 +1,296 @@
+"""Near-duplicates in a file of embeddings: pairs, their groups, and the distance that tells them.
+
+Shapes: N rows, D dimensions, S sampled rows, k neighbors of each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from dml.core.errors import UserError
+from dml.core.text_columns import plain_text_columns
+from dml.retrieval.embedding_file import ImageEmbeddings, open_embeddings
+from dml.retrieval.exact.near_pairs import NearPairs, find_largest, near_pairs, read_rows
+from dml.retrieval.exact.order import squared_distances
+from dml.retrieval.file_search import approximate_pairs
+
+SAMPLED_ROWS, SAMPLED_PAIRS = 20_000, 4_000_000_000  # that say what a near distance is
+NEIGHBORS = 4  # of each
+ROWS = 2048  # read at once
+WINDOW = 1.25  # factor around a distance, within which few neighbors may lie
+SHARE = 0.5  # of the rows around a smaller distance: at most so many have a neighbor in the window
+LEAST_ROWS = 10  # around a smaller distance: fewer may be chance
+DEVIATIONS = 4.0  # by which the fall must exceed chance
+STEPS = 400  # distances that are tried
+ROUNDING = 1e-5  # of the typical length: equal images, embedded in other batches
+HALF = 0.5  # of the rows: with more of them below, classes may be what is told apart
+LARGEST_GROUP = 4096  # members whose largest distance is computed exactly
+CHAIN = 2.0  # distances: a group that is wider joins images that are not near-duplicates
+TRAINING = "train"
+
+
+class Suggestion(NamedTuple):
+    """A largest distance of near-duplicates, and what it rests on.
+
+    Attributes:
+        distance: Euclidean.
+        is_separated: whether the file's distances show copies apart from other neighbors; if not,
+            `distance` is that of equal embeddings, up to rounding.
+        reason: a sentence.
+    """
+
+    distance: float
+    is_separated: bool
+    reason: str
+
+
+@dataclass(frozen=True)
+class NearDuplicates:
+    """Near-duplicates of a file.
+
+    Attributes:
+        pairs: a row for each pair: group (from 1), distance, row, other_row, path, other_path, and
+            if they are known label, other_label, split, other_split; `across`: `splits` for a pair
+            of training and other images, `classes` for one of two classes, else empty. Pairs
+            across splits come first, then those across classes, each by distance.
+        groups: a row for each group: group, images, diameter (the largest distance of two members,
+            at least it where `is_exact` is False), pairs, across.
+        count: pairs within the distance; only the nearest 1,000,000 are in `pairs`.
+        max_distance: the distance.
+        reason: what the distance rests on.
+        recall: estimated share of the pairs that an index finds; None: all, or not known.
+    """
+
+    pairs: pd.DataFrame
+    groups: pd.DataFrame
+    count: int
+    max_distance: float
+    reason: str
+    recall: float | None = None
+
+    def describe(self) -> list[str]:
+        """Returns lines on the distance, the number of pairs, and what is not in the tables."""
+        lines = [f"distance    {self.max_distance:.4g}: {self.reason}"]
+        images = int(self.groups["images"].sum())
+        lines.append(
+            f"pairs       {self.count:,}, of {images:,} images in {len(self.groups):,} groups"
+        )
+        missing = self.count - len(self.pairs)
+        if missing:
+            lines.append(
+                f"note: the nearest {len(self.pairs):,} pairs are listed, {missing:,} more are "
+                f"counted; a smaller --max-distance lists all of its own"
+            )
+        if self.recall is not None:
+            lines.append(f"index       finds about {self.recall:.1%} of all pairs")
+        chains = int((self.groups["diameter"] > CHAIN * self.max_distance).sum())
+        if chains:
+            lines.append(
+                f"note: {chains:,} groups are chains: their diameter is above {CHAIN:g} distances, "
+                f"and not all of their images are alike"
+            )
+        return lines
+
+
+@plain_text_columns()
+def find_near_duplicates(
+    path: str | Path, max_distance: float | None = None, index: bool = False
+) -> NearDuplicates:
+    """Returns the near-duplicates of a file: pairs of images within a distance.
+
+    Args:
+        path: the file of embeddings.
+        max_distance: Euclidean; None: `suggest_distance`.
+        index: pairs come from an index of faiss; False: all pairs are compared.
+
+    Raises:
+        UserError: the file cannot be read, has a single image, or holds values that are not finite,
+            the distance is no number of at least 0, or faiss is not installed.
+    """
+    stored = open_embeddings(path)
+    if len(stored.embeddings) < 2:
+        raise UserError(f"embeddings: {path} has a single image; two are needed")
+    if max_distance is not None and not 0 <= max_distance < float("inf"):
+        raise UserError(f"max_distance: {max_distance} is not a distance of at least 0")
+    reason = "as it was asked for"
+    recall = None
+    try:
+        find_largest(stored.embeddings)  # which must be finite
+        if max_distance is None:
+            suggestion = suggest_distance(stored.embeddings)
+            max_distance, reason = suggestion.distance, suggestion.reason
+        if index:
+            pairs, recall = approximate_pairs(Path(path), stored.embeddings, max_distance)
+        else:
+            pairs = near_pairs(stored.embeddings, max_distance)
+    except ValueError as error:
+        raise UserError(f"embeddings: {path}: {error}") from error
+    table = _describe_pairs(pairs, stored)
+    groups = _describe_groups(table, stored.embeddings)
+    return NearDuplicates(table, groups, pairs.total, max_distance, reason, recall)
+
+
+def suggest_distance(points: np.ndarray) -> Suggestion:
+    """Returns the largest distance of near-duplicates that a file's own distances show.
+
+    Copies of an image are nearer to it than any other image is: between both, fewer rows have a
+    neighbor. For each distance t, the rows are counted that have one of their four nearest from
+    t/1.25 to 1.25·t. A gap is where this number is at most half of that around a smaller distance,
+    which is at least ten rows, and by four standard deviations below it, and where half of all
+    rows have one of the four above t. Of the range of such t that reaches the largest distances,
+    the t with the fewest rows is taken; of several, the middle. Equal embeddings show nothing of
+    the distance of other copies, and are left out.
+
+    Args:
+        points: N×D; up to 20,000 rows, evenly spaced, are compared with all.
+    """
+    distances, typical = _sample_neighbors(points)
+    rounding = ROUNDING * typical
+    count = len(distances)
+    apart = np.sort(np.where(distances > rounding, distances, np.inf), axis=1)
+    no_gap = Suggestion(
+        rounding,
+        False,
+        f"no gap in the distances of {count:,} rows tells copies from other neighbors: only equal "
+        f"embeddings are listed; set a distance with --max-distance",
+    )
+    nearest = np.sort(apart[:, 0])
+    nearest = nearest[np.isfinite(nearest)]
+    if not len(nearest):
+        return no_gap
+    tried = np.geomspace(nearest[0], np.max(apart[np.isfinite(apart)]), STEPS)
+    below = np.searchsorted(nearest, tried, side="right")
+    around = _rows_around(apart, tried)
+    peak = np.maximum.accumulate(around)
+    is_gap = (around <= SHARE * peak) & (peak >= LEAST_ROWS)
+    is_gap &= peak - around >= DEVIATIONS * np.sqrt(peak)
+    # Rows without a neighbor above it do not show what is no copy.
+    is_gap &= _rows_above(apart, tried) >= HALF * count
+    if not is_gap.any():
+        return no_gap
+    last = int(np.flatnonzero(is_gap)[-1])
+    first = last
+    while first > 0 and is_gap[first - 1]:
+        first -= 1
+    fewest = around[first : last + 1].min()
+    best = first + np.flatnonzero(around[first : last + 1] == fewest)
+    chosen = int(best[len(best) // 2])
+    reason = (
+        f"of {count:,} rows {below[chosen]:,} have a neighbor below it, and {fewest:,} one within "
+        f"a factor of {WINDOW}"
+    )
+    if below[chosen] > HALF * count:
+        reason += "; so many may be classes instead of copies: look at the picture"
+    return Suggestion(float(tried[chosen]), True, reason)
+
+
+def _rows_around(apart: np.ndarray, tried: np.ndarray) -> np.ndarray:
+    """Returns for each distance how many rows have a neighbor within a factor of `WINDOW`."""
+    around = np.zeros(len(tried), np.int64)
+    for number, distance in enumerate(tried):
+        is_near = (apart > distance / WINDOW) & (apart < distance * WINDOW)
+        around[number] = is_near.any(axis=1).sum()
+    return around
+
+
+def _rows_above(apart: np.ndarray, tried: np.ndarray) -> np.ndarray:
+    """Returns for each distance how many rows have a neighbor above it."""
+    farthest = np.where(np.isfinite(apart), apart, -np.inf).max(axis=1)
+    return len(farthest) - np.searchsorted(np.sort(farthest), tried, side="right")
+
+
+def _sample_neighbors(points: np.ndarray) -> tuple[np.ndarray, float]:
+    """Returns the distances of sampled rows to their nearest rows, S×k, and a typical length.
+
+    Candidates come from float32 products, and their distances are computed in float64.
+    """
+    total = len(points)
+    number = min(total, SAMPLED_ROWS, max(2, SAMPLED_PAIRS // total))
+    rows = np.unique(np.linspace(0, total - 1, number).astype(np.int64))
+    sample = read_rows(points, rows)
+    typical = float(sample.norm(dim=1).median()) or 1.0
+    center = sample.mean(dim=0)
+    scale = 1 / (float((sample - center).abs().max()) or 1.0)
+    queries = ((sample - center) * scale).float()
+    k = min(NEIGHBORS, total - 1)
+    scores = torch.full((len(rows), k + 1), -torch.inf)
+    nearest = torch.zeros(len(rows), k + 1, dtype=torch.int64)
+    for start in range(0, total, ROWS):
+        block = ((read_rows(points, slice(start, start + ROWS)) - center) * scale).float()
+        new = torch.addmm(-0.5 * block.square().sum(dim=1), queries, block.T)
+        best, places = new.topk(min(k + 1, len(block)), dim=1)
+        scores = torch.cat([scores, best], dim=1)
+        nearest = torch.cat([nearest, places + start], dim=1)
+        scores, order = scores.topk(k + 1, dim=1)
+        nearest = nearest.gather(1, order)
+    dtype = np.float64 if points.itemsize > 4 else np.float32
+    numbers = torch.from_numpy(points.astype(dtype, copy=not points.flags.writeable))
+    pairs = torch.from_numpy(rows).repeat_interleave(k + 1), nearest.reshape(-1)
+    squared = squared_distances(numbers, numbers, *pairs).view(-1, k + 1).numpy()
+    is_self = nearest.numpy() == rows[:, None]
+    distances = np.sort(np.where(is_self, -1.0, np.sqrt(squared)), axis=1)
+    return distances[:, 1:], typical  # without the row itself, or without the nearest of equal ones
+
+
+def _describe_pairs(pairs: NearPairs, stored: ImageEmbeddings) -> pd.DataFrame:
+    """Returns the table of pairs; see `NearDuplicates`."""
+    first, second = pairs.first, pairs.second
+    across = np.full(len(first), "", dtype=object)
+    if stored.labels is not None:
+        across[stored.labels[first] != stored.labels[second]] = "classes"
+    if stored.splits is not None:
+        is_training = stored.splits == TRAINING
+        across[is_training[first] != is_training[second]] = "splits"
+    total = len(stored.paths)
+    graph = coo_array((np.ones(len(first), bool), (first, second)), shape=(total, total))
+    component = connected_components(graph, directed=False)[1][first]
+    table = pd.DataFrame({"group": component, "distance": pairs.distances})
+    table["row"], table["other_row"] = first, second
+    for name, values in (("label", stored.labels), ("split", stored.splits)):
+        if values is not None:
+            table[name], table[f"other_{name}"] = values[first], values[second]
+    table["across"] = across
+    table["path"], table["other_path"] = stored.paths[first], stored.paths[second]
+    rank = pd.Series(across).map({"splits": 0, "classes": 1, "": 2}).to_numpy(np.int64)
+    table = table.iloc[np.lexsort((second, first, pairs.distances, rank))]
+    # Groups are numbered as they come: a group counts by the first of its pairs.
+    table["group"] = pd.factorize(table["group"])[0] + 1
+    return table.reset_index(drop=True)
+
+
+def _describe_groups(table: pd.DataFrame, points: np.ndarray) -> pd.DataFrame:
+    """Returns the table of groups; see `NearDuplicates`."""
+    groups = []
+    for number, pairs in table.groupby("group", sort=True):
+        members = np.unique(pairs[["row", "other_row"]].to_numpy())
+        diameter, is_exact = _find_diameter(points, members, float(pairs["distance"].max()))
+        groups.append(
+            (number, len(members), diameter, is_exact, len(pairs), pairs["across"].iloc[0])
+        )
+    return pd.DataFrame(
+        groups, columns=["group", "images", "diameter", "is_exact", "pairs", "across"]
+    )
+
+
+def _find_diameter(points: np.ndarray, members: np.ndarray, largest: float) -> tuple[float, bool]:
+    """Returns the largest distance of two members, and whether it is exact.
+
+    Of a large group it is the distance from the member that is farthest from the first one to the
+    member farthest from there: at least half of the diameter (the triangle inequality).
+    """
+    if len(members) == 2:
+        return largest, True
+    numbers = read_rows(points, members)
+    if len(members) <= LARGEST_GROUP:
+        apart = torch.cdist(numbers, numbers, compute_mode="donot_use_mm_for_euclid_dist")
+        return float(apart.max()), True
+    far = int((numbers - numbers[0]).norm(dim=1).argmax())
+    return float((numbers - numbers[far]).norm(dim=1).max()), False

@@ -1,0 +1,250 @@
+"""`dml embed --append`: the file equals that of all images at once, whatever happened to them."""
+
+import os
+import shutil
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import dml
+from dml.core.errors import UserError
+from dml.retrieval import file_search
+from dml.retrieval.embedding_file import open_embeddings
+from dml.runs import image_embeddings
+
+OPTIONS = ["backbone.input_size=32", "backbone.weights=none"]
+NETWORK = "timm:test_resnet"
+
+
+def draw(path, seed):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pixels = np.random.default_rng(seed).integers(0, 255, (16, 16, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(path)
+    long_ago = time.time() - 1000
+    os.utime(path, (long_ago, long_ago))
+
+
+@pytest.fixture
+def photos(tmp_path, monkeypatch):
+    """Twelve images of three classes, in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "photos"
+    for number in range(12):
+        draw(folder / f"kind{number // 4}" / f"{number:02}.png", number)
+    return folder
+
+
+def embed(images="photos", output="x.npz", append=True, **more):
+    options = more.pop("options", OPTIONS)
+    return dml.embed(NETWORK, images, output, append=append, options=options, **more)
+
+
+def check_equal(made, images="photos", **more):
+    """Compares with all images at once, neighbors too."""
+    expected = embed(images, "expected.npz", append=False, overwrite=True, **more)
+    assert made.paths.tolist() == expected.paths.tolist()
+    if expected.labels is None:
+        assert made.labels is None
+    else:
+        assert made.labels.tolist() == expected.labels.tolist()
+    np.testing.assert_allclose(made.embeddings, expected.embeddings, atol=1e-6)
+    rows = [0, len(made.paths) - 1]
+    files = ("x.npz", "expected.npz")
+    found, at_once = (
+        dml.search(file, rows, k=min(3, len(made.paths) - 1))["row"].tolist() for file in files
+    )
+    assert found == at_once
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """Numbers of images that were embedded, of each call with any."""
+    numbers = []
+    embed_rows = image_embeddings._embed_rows
+
+    def count(model, *more):
+        numbers.append(len(model.index.images))
+        return embed_rows(model, *more)
+
+    monkeypatch.setattr(image_embeddings, "_embed_rows", count)
+    return numbers
+
+
+def test_new_changed_renamed_and_deleted_images(photos, counted, caplog):
+    embed()
+    embed()
+    assert counted == [12]
+    draw(photos / "kind0" / "00a.png", 50)  # between two of them
+    draw(photos / "kind3" / "99.png", 51)
+    draw(photos / "kind1" / "05.png", 52)  # replaced: another size, an old time
+    (photos / "kind1" / "06.png").rename(photos / "kind2" / "06.png")
+    (photos / "kind0" / "01.png").unlink()
+    made = embed()
+    assert counted == [12, 4]
+    assert "append: 3 added, 1 embedded again, 2 dropped, 9 kept" in caplog.text
+    check_equal(made)
+
+
+def test_a_changed_image_of_the_same_size(photos, counted):
+    plain = photos / "kind0" / "a.bmp"
+    for color in ("red", "blue"):
+        Image.new("RGB", (16, 16), color).save(plain)  # as large, and within the same seconds
+        made = embed()
+    check_equal(made)
+    assert counted[:2] == [13, 1]
+    embed()
+    assert counted[-1] == 1  # it is still too new to be told from a changed one
+    os.utime(plain, (1, 1))
+    embed()
+    before = len(counted)
+    embed()
+    assert len(counted) == before
+
+
+@pytest.mark.parametrize("output", ["x.npz", "x.parquet"])
+def test_forms_of_files(photos, output):
+    if output.endswith("parquet"):
+        pytest.importorskip("pyarrow")
+    more = {"dtype": "float16", "features": True, "views": 2}
+    embed(output=output, **more)
+    draw(photos / "kind3" / "99.png", 51)
+    made = embed(output=output, **more)
+    expected = embed(output="expected.npz", append=False, **more)
+    np.testing.assert_allclose(made.embeddings, expected.embeddings, atol=2e-3)
+    np.testing.assert_allclose(made.views, expected.views, atol=2e-3)  # new ones at the end
+    assert made.embeddings.dtype == np.float16
+
+
+def test_several_roots(photos, tmp_path, counted):
+    for number in range(3):
+        draw(tmp_path / "more" / "kind9" / f"{number}.png", 70 + number)
+    embed("photos/../photos")
+    embed("more")
+    (photos / "kind0" / "00.png").unlink()
+    made = embed("photos/../photos")
+    assert (counted, len(made.paths)) == ([12, 3], 14)
+    assert made.paths[-3:].tolist() == [f"more/kind9/{number}.png" for number in range(3)]
+    draw(photos / "kind0" / "03.png", 80)
+    names = embed("photos/../photos").paths.tolist()
+    shutil.rmtree(photos)
+    photos.mkdir()
+    made = embed("photos/../photos")
+    assert made.paths.tolist() == names[-3:]
+    with pytest.raises(UserError, match=r"output: .* exists"):
+        embed("more", append=False)  # it would lose rows of others
+    shutil.rmtree(tmp_path / "more")
+    (tmp_path / "more").mkdir()
+    with pytest.raises(UserError, match="append: no image is left in more"):
+        embed("more")
+    assert len(open_embeddings("x.npz").paths) == 3
+
+
+def test_a_list_and_an_image(photos, tmp_path, counted):
+    table = tmp_path / "a.csv"
+    table.write_text("path,label\nphotos/kind0/00.png,cup\nphotos/kind2/09.png,hat\n")
+    embed("a.csv")
+    table.write_text("path,label\nphotos/kind2/09.png,cap\nphotos/kind1/04.png,cup\n")
+    check_equal(embed("a.csv"), "a.csv")
+    assert counted[:2] == [2, 1]
+    with pytest.raises(UserError, match="the file has labels, and the images have none"):
+        embed("photos/kind0/01.png")
+    embed("photos/kind0/01.png", "y.npz")
+    made = embed("photos/kind0/02.png", "y.npz")
+    assert made.paths.tolist() == ["photos/kind0/01.png", "photos/kind0/02.png"]
+    draw(tmp_path / "alone.png", 60)
+    embed("alone.png", "y.npz")
+    with pytest.raises(UserError, match="the file has no labels, and the images have some"):
+        embed("photos", "y.npz")
+
+
+@pytest.mark.promise(
+    "guides/use_your_network.md",
+    "`dml embed --append` is interrupted: the file is as before, and the same command continues",
+)
+def test_an_interrupted_call_leaves_the_file_and_continues(photos, monkeypatch, counted):
+    embed()
+    for number in range(6):
+        draw(photos / "kind4" / f"{number}.png", 90 + number)
+    before = Path("x.npz").read_bytes()
+    show = image_embeddings.show_progress
+
+    def stop(batches, *more):
+        yield next(iter(show(batches, *more)))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(image_embeddings, "show_progress", stop)
+    with pytest.raises(KeyboardInterrupt):
+        embed(batch_size=2)
+    assert Path("x.npz").read_bytes() == before
+    passed = []
+
+    def count(batches, *more):
+        for images, labels in show(batches, *more):
+            passed.append(len(images))
+            yield images, labels
+
+    monkeypatch.setattr(image_embeddings, "show_progress", count)
+    made = embed(batch_size=2)
+    assert passed == [2, 2]
+    check_equal(made)
+
+
+def test_the_index_follows(photos, monkeypatch):
+    faiss = pytest.importorskip("faiss")
+    embed()
+    dml.search("x.npz", [0], k=2, index=True)
+    draw(photos / "kind0" / "00a.png", 50)
+    draw(photos / "kind1" / "05.png", 52)
+    (photos / "kind2" / "10.png").unlink()
+    made = embed()
+    monkeypatch.setattr(file_search, "_build_index", None)  # a call would raise
+    for row in range(12):
+        exact, found = (dml.search("x.npz", [row], k=11, index=i)["row"] for i in (False, True))
+        assert found.tolist() == exact.tolist()
+    index = faiss.read_index("x.npz.faiss")
+    index.make_direct_map()
+    np.testing.assert_array_equal(index.reconstruct_n(0, 12), made.embeddings)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"features": True, "dtype": "float16"}, "dtype|features"),
+        ({"dtype": "float16"}, "append: dtype of x.npz is float32, and would be float16"),
+        ({"views": 1}, "append: views"),
+        ({"options": [*OPTIONS, "data.background=black"]}, "append: options"),
+        ({"options": ["backbone.input_size=48", "backbone.weights=none"]}, "append: options"),
+        ({"images": ["photos/kind0/00.png"]}, "append: images must be a folder"),
+        ({"images": "data=digits"}, "append: images must be a folder"),
+        ({"overwrite": True}, "append: --overwrite replaces"),
+        ({"images": "photos/none"}, "no folder"),
+    ],
+)
+def test_refused(photos, change, message):
+    embed()
+    before = Path("x.npz").read_bytes()
+    with pytest.raises(UserError, match=message):
+        embed(**change)
+    assert Path("x.npz").read_bytes() == before
+
+
+def test_files_of_others_and_another_network(photos, tmp_path):
+    np.savez("y.npz", embeddings=np.ones((3, 4)), file_sizes=np.array([{}], object), roots=[1])
+    with pytest.raises(UserError, match="does not say of which folders"):
+        embed(output="y.npz")
+    embed()
+    with pytest.raises(UserError, match="was made by timm:test_resnet, not by timm:test_vit"):
+        dml.embed("timm:test_vit", "photos", "x.npz", append=True, options=OPTIONS[1:])
+    with pytest.raises(UserError, match="the file names images of this folder as photos/kind0"):
+        embed(tmp_path / "photos")
+
+
+def test_a_file_with_thumbnails_is_not_left_without_them(photos):
+    embed(output="x.parquet", append=False, thumbnails=16)
+    draw(photos / "kind0" / "new.png", 90)
+    for more in ({}, {"thumbnails": 16}):
+        with pytest.raises(UserError, match="thumbnails and neighbors are those of all images"):
+            embed(output="x.parquet", **more)
