@@ -295,7 +295,9 @@ def test_thumbnails_and_neighbors(photos, tmp_path, evaluated):
 def test_without_labels_no_columns_of_labels(net, photos, tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
     dml.embed(net, photos / "kind1", tmp_path / "x.parquet", thumbnails=16)
+    of_files = ["roots", "file_sizes", "file_times"]
     names = parquet.read_schema(tmp_path / "x.parquet").names
-    assert names == ["embeddings", "paths", "image", "neighbors", "distances"]
+    assert names == ["embeddings", "paths", *of_files, "image", "neighbors", "distances"]
     dml.embed(net, photos / "kind1" / "05.png", tmp_path / "y.parquet", thumbnails=16)
-    assert parquet.read_schema(tmp_path / "y.parquet").names == ["embeddings", "paths", "image"]
+    names = parquet.read_schema(tmp_path / "y.parquet").names
+    assert names == ["embeddings", "paths", *of_files, "image"]
