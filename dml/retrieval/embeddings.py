@@ -27,12 +27,12 @@ from dml.core.file_formats import describe_no_arrays
 from dml.core.metric_names import OF_CATEGORIES
 from dml.core.npz_files import check_sizes
 from dml.core.regular_files import open_regular
-from dml.retrieval.embedding_file import PARQUET, read_columns
+from dml.retrieval.embedding_file import OF_FILES, PARQUET, read_columns
 from dml.retrieval.metrics import concatenate, mean_average_precision, retrieval_metrics
 
 ARRAYS = ("embeddings", "labels", "gallery_embeddings", "gallery_labels", "self_index")
 # Of images, network and file, which no score depends on.
-NAMES = ("paths", "gallery_paths", "made_by", "origin")
+NAMES = ("paths", "gallery_paths", "made_by", "origin", *OF_FILES)
 
 log = logging.getLogger(__name__)
 
@@ -305,10 +305,7 @@ def _convert(arrays: dict[str, np.ndarray]) -> None:
 def _read_arrays(path: str | Path) -> dict[str, np.ndarray]:
     """Returns the ARRAYS of a file, and warns of others."""
     if Path(path).suffix == PARQUET:
-        arrays = read_columns(Path(path), ARRAYS[:2])
-        if "labels" not in arrays:
-            raise ValueError("it has no column labels")
-        return {name: arrays[name] for name in ARRAYS[:2]}
+        return _read_columns(Path(path))
     check_sizes(Path(path), ARRAYS)
     with open_regular(path) as opened, np.load(opened, allow_pickle=False) as file:
         names = [name for name in ARRAYS if name in file]
@@ -327,6 +324,14 @@ def _read_arrays(path: str | Path) -> dict[str, np.ndarray]:
     if unused:
         log.warning("%s: arrays that are not used: %s", path, ", ".join(unused))
     return arrays
+
+
+def _read_columns(path: Path) -> dict[str, np.ndarray]:
+    """Returns embeddings and labels of a Parquet file."""
+    arrays = read_columns(path, ARRAYS[:2])
+    if "labels" not in arrays:
+        raise ValueError("it has no column labels")
+    return {name: arrays[name] for name in ARRAYS[:2]}
 
 
 def _read_array(file: np.lib.npyio.NpzFile, path: str | Path, name: str) -> np.ndarray:

@@ -25,6 +25,7 @@ UNSURE_SECONDS = 2.0  # some file systems count the time of a file in steps of t
 UNKNOWN = -1  # time of a file that was written while it was embedded, or just before
 # Of `made_by`, what embeddings do not depend on beyond rounding; the network's name is checked too.
 FREE = ("origin", "batch_size", "device", "repeat", "fold", "network")
+SEVERAL = "several"  # origin of a file of several roots, which no other command replaces
 LIMIT = "data.max_pixels="  # an option that changes no embedding
 
 
@@ -81,42 +82,51 @@ def merge_rows(old: ImageEmbeddings, names: Sequence[str], states: FileStates, r
     """Returns how the rows of a file and the list of a root are merged.
 
     An image that the file has under another root stays there, and is embedded if it has changed.
+
     Args:
         old: the file, which tells its roots.
         names: of the images that the root lists now.
         states: of their files.
         root: see `FileStates`.
     """
-    row_of = {name: row for row, name in enumerate(old.paths.tolist())}
-    listed = set(names)
-    roots = old.roots
-    assert roots is not None  # by check_known
-    is_of_root = roots == root
-    stays = ~is_of_root
-    kept_rows = np.full(len(names), -1)
-    changed = 0
-    for row, name in enumerate(names):
-        before = row_of.get(name, -1)
-        if before >= 0 and _is_same(old, before, states, row):
-            kept_rows[row] = before
-        changed += int(before >= 0 and kept_rows[row] < 0)
+    kept_rows, added, changed = _match_files(old, names, states)
     new_row_of = {name: row for row, name in enumerate(names)}
-    is_elsewhere = {name for name, row in row_of.items() if name in listed and stays[row]}
-    block = [row for row, name in enumerate(names) if name not in is_elsewhere]
-    place = int(np.argmax(is_of_root)) if is_of_root.any() else len(roots)
-    old_rows: list[int] = []
-    new_rows: list[int] = []
-    for row in [*range(place), -1, *range(place, len(roots))]:
-        if row < 0:
-            old_rows += kept_rows[block].tolist()
-            new_rows += block
-        elif stays[row]:
-            listed_row = new_row_of.get(str(old.paths[row]), -1)
-            old_rows.append(row if listed_row < 0 else int(kept_rows[listed_row]))
-            new_rows.append(listed_row)
-    dropped = int(sum(name not in listed for name in old.paths[is_of_root].tolist()))
-    added = sum(name not in row_of for name in names)
-    return Merge(np.array(old_rows, int), np.array(new_rows, int), added, changed, dropped)
+    listed_rows = np.array([new_row_of.get(name, -1) for name in old.paths.tolist()], int)
+    assert old.roots is not None  # by check_known
+    is_of_root = np.equal(old.roots, root)
+    others = np.flatnonzero(~is_of_root)
+    others_new = listed_rows[others]
+    is_listed = others_new >= 0
+    others_old = others.copy()
+    others_old[is_listed] = kept_rows[others_new[is_listed]]
+    elsewhere = set(old.paths[others[is_listed]].tolist())
+    block = np.array([row for row, name in enumerate(names) if name not in elsewhere], int)
+    place = int(np.argmax(is_of_root)) if is_of_root.any() else len(is_of_root)
+    before = int(np.searchsorted(others, place))  # rows of other roots
+    old_rows = np.concatenate([others_old[:before], kept_rows[block], others_old[before:]])
+    new_rows = np.concatenate([others_new[:before], block, others_new[before:]])
+    dropped = int((listed_rows[is_of_root] < 0).sum())
+    return Merge(old_rows, new_rows, added, changed, dropped)
+
+
+def _match_files(
+    old: ImageEmbeddings, names: Sequence[str], states: FileStates
+) -> tuple[np.ndarray, int, int]:
+    """Returns the row in the file of each image that has not changed, else −1.
+
+    And the numbers of images that the file does not have, and of those that have changed.
+    """
+    row_of = {name: row for row, name in enumerate(old.paths.tolist())}
+    kept_rows = np.full(len(names), -1)
+    added, changed = 0, 0
+    for row, name in enumerate(names):
+        if name not in row_of:
+            added += 1
+        elif _is_same(old, row_of[name], states, row):
+            kept_rows[row] = row_of[name]
+        else:
+            changed += 1
+    return kept_rows, added, changed
 
 
 def _is_same(old: ImageEmbeddings, before: int, states: FileStates, row: int) -> bool:
@@ -224,3 +234,66 @@ def check_spelling(old: ImageEmbeddings, source: Path, root: str) -> None:
             f"append: the file names images of this folder as {others[0]}; run the command in the "
             f"folder of the first one, and name {source} as there"
         )
+
+
+def join_rows(
+    old: ImageEmbeddings,
+    merge: Merge,
+    rows: np.ndarray | None,
+    names: np.ndarray,
+    labels: np.ndarray | None,
+    states: FileStates,
+    made_by: dict[str, Any],
+) -> ImageEmbeddings:
+    """Returns the rows of a file after an append.
+
+    Args:
+        old: the file.
+        merge: of its rows with those of the list.
+        rows: the embedded ones, n×(1 + views)×D; None: nothing is embedded.
+        names, labels, states: of the list.
+        made_by: of the result, unless it has several roots.
+    """
+    is_new = merge.old_rows < 0
+    embeddings = old.embeddings[merge.old_rows]
+    views = None if old.views is None else old.views[merge.old_rows]
+    if rows is not None:
+        embeddings[is_new] = rows[:, 0]
+    if rows is not None and views is not None:
+        views[is_new] = rows[:, 1:]
+    paths = _join_column(old.paths, names, merge)
+    assert paths is not None  # both files have them
+    assert old.roots is not None  # by check_known
+    # An image that another root has listed stays there.
+    known = dict(zip(old.paths.tolist(), old.roots.tolist(), strict=True))
+    roots = np.array([known.get(name, *states.roots[:1].tolist()) for name in paths.tolist()])
+    if len(np.unique(roots)) > 1:
+        made_by = {**made_by, "origin": SEVERAL}
+    return ImageEmbeddings(
+        embeddings,
+        paths,
+        _join_column(old.labels, labels, merge),
+        made_by,
+        views,
+        None,
+        roots,
+        _join_column(old.file_sizes, states.sizes, merge),
+        _join_column(old.file_times, states.times, merge),
+    )
+
+
+def _join_column(
+    before: np.ndarray | None, now: np.ndarray | None, merge: Merge
+) -> np.ndarray | None:
+    """Returns a column: the list's values where it has the image, else those of the file.
+
+    None: not known for all rows.
+    """
+    is_listed = merge.new_rows >= 0
+    if now is None:
+        return None if before is None or is_listed.any() else before[merge.old_rows]
+    if before is None:
+        return now[merge.new_rows] if is_listed.all() else None
+    column = before[merge.old_rows].astype(np.result_type(before.dtype, now.dtype))
+    column[is_listed] = now[merge.new_rows[is_listed]]
+    return column

@@ -52,12 +52,11 @@ from dml.retrieval.viewer_columns import (
     score_labels,
 )
 from dml.runs.appended_images import (
-    FileStates,
-    Merge,
     check_appendable,
     check_known,
     check_labels,
     check_spelling,
+    join_rows,
     merge_rows,
     read_states,
 )
@@ -73,7 +72,6 @@ from dml.training.process_state import restored_process_state
 
 log = logging.getLogger(__name__)
 BACKGROUND = "data.background="  # an option; without it the network's own holds
-SEVERAL = "several"  # origin of a file of several roots, which no other command replaces
 MAX_PIXELS = "data.max_pixels="  # never that of a run, which may be of somebody else
 MOST_IMAGES, MOST_VIEWS = 1_000_000, 10_000  # of a batch, of an image: far above any use
 MOST_THUMBNAIL = 1024  # pixels of a side
@@ -205,45 +203,47 @@ def _embed(
             _check_append(request, path, overwrite, thumbnails)
         if append and path.exists():
             return _append(request, path)
-        images = _read_images(request.images, request.options)
-        if images.index.features is not None:
-            raise UserError(
-                f"images: {request.images} are stored features; give the images themselves"
-            )
-        options = _network_options(request, images)
-        network = None
-        if request.skip_corrupt:
-            network = _open_network(request, options)  # before all images are decoded
-            images = _leave_out_undecodable(images)
-        origin = _describe_origin(request, images.index)
-        ours = partial(_is_of, origin, request.network, _names(images.index))
-        check_output(path, "output", (), ours, overwrite)
-        if network is None:
-            network = _open_network(request, options)
-        model = _make_model(network, options, images.index)
-        for note in describe_images(model.index, scored=False):
-            log.warning("note: %s", note)
-        made_by = _describe(request, options, model, origin)
-        states = _read_states(request, model.index)
-        output_folder(path.parent)
-        folder = path.with_name(f".{path.name}.partial")
-        stack.enter_context(translate_resource_errors())
-        with open_store_folder(folder):
-            rows = _embed_rows(model, made_by, folder)
-            views = rows[:, 1:] if request.views else None
-            embeddings = ImageEmbeddings(
-                rows[:, 0],
-                _names(model.index),
-                images.labels,
-                made_by,
-                views,
-                images.splits,
-                **states,
-            )
-            viewer = _make_viewer(embeddings, model.index, thumbnails) if thumbnails else None
-            embedding_file.write_embeddings(path, embeddings, viewer)
-        remove_store_folder(folder)
-        return embedding_file.open_embeddings(path)
+        return _embed_all(request, path, overwrite, thumbnails)
+
+
+def _embed_all(request: _Request, path: Path, overwrite: bool, thumbnails: int) -> ImageEmbeddings:
+    """Embeds all images into a file."""
+    images = _read_images(request.images, request.options)
+    if images.index.features is not None:
+        raise UserError(f"images: {request.images} are stored features; give the images themselves")
+    options = _network_options(request, images)
+    network = None
+    if request.skip_corrupt:
+        network = _open_network(request, options)  # before all images are decoded
+        images = _leave_out_undecodable(images)
+    origin = _describe_origin(request, images.index)
+    ours = partial(_is_of, origin, request.network, _names(images.index))
+    check_output(path, "output", (), ours, overwrite)
+    if network is None:
+        network = _open_network(request, options)
+    model = _make_model(network, options, images.index)
+    for note in describe_images(model.index, scored=False):
+        log.warning("note: %s", note)
+    made_by = _describe(request, options, model, origin)
+    states = _read_states(request, model.index)
+    output_folder(path.parent)
+    folder = path.with_name(f".{path.name}.partial")
+    with translate_resource_errors(), open_store_folder(folder):
+        rows = _embed_rows(model, made_by, folder)
+        views = rows[:, 1:] if request.views else None
+        embeddings = ImageEmbeddings(
+            rows[:, 0],
+            _names(model.index),
+            images.labels,
+            made_by,
+            views,
+            images.splits,
+            **states,
+        )
+        viewer = _make_viewer(embeddings, model.index, thumbnails) if thumbnails else None
+        embedding_file.write_embeddings(path, embeddings, viewer)
+    remove_store_folder(folder)
+    return embedding_file.open_embeddings(path)
 
 
 def _check_thumbnails(side: int, output: str | Path | None) -> None:
@@ -350,7 +350,7 @@ def _append(request: _Request, path: Path) -> ImageEmbeddings:
                     content = states.sizes[embedded].tolist(), states.times[embedded].tolist()
                     positions = np.flatnonzero(merge.old_rows < 0)
                     rows = _embed_rows(model, made_by, folder, content, positions)
-            made = _merged(old, merge, rows, names, labels, states, made_by)
+            made = join_rows(old, merge, rows, names, labels, states, made_by)
             index_changes = old.embeddings, merge.old_rows
             embedding_file.write_embeddings(path, made)
         remove_store_folder(folder)
@@ -380,62 +380,6 @@ def _list_again(request: _Request, old: ImageEmbeddings, root: str) -> _Images |
         if had_rows and is_empty:
             return None
         raise
-
-
-def _merged(
-    old: ImageEmbeddings,
-    merge: Merge,
-    rows: np.ndarray | None,
-    names: np.ndarray,
-    labels: np.ndarray | None,
-    states: FileStates,
-    made_by: dict[str, Any],
-) -> ImageEmbeddings:
-    """Returns the rows of a file after an append; `rows` are the embedded ones, n×(1 + views)×D."""
-    is_new = merge.old_rows < 0
-    is_listed = merge.new_rows >= 0
-    listed = merge.new_rows[is_listed]
-
-    def take(before: np.ndarray | None, now: np.ndarray | None) -> np.ndarray | None:
-        """Returns a column: the list's values where it has the image, else those of the file."""
-        if now is None and is_listed.any():
-            return None
-        if before is None:
-            return now[merge.new_rows] if now is not None and is_listed.all() else None
-        taken = before[merge.old_rows]
-        if now is None:
-            return taken
-        column = taken.astype(np.result_type(before.dtype, now.dtype))
-        column[is_listed] = now[listed]
-        return column
-
-    embeddings = old.embeddings[merge.old_rows]
-    views = None if old.views is None else old.views[merge.old_rows]
-    if rows is not None:
-        embeddings[is_new] = rows[:, 0]
-        if views is not None:
-            views[is_new] = rows[:, 1:]
-    root = states.roots[:1].tolist()
-    roots = take(old.roots, states.roots)
-    if roots is not None and old.roots is not None:  # always, by check_known
-        # An image that another root has listed stays there.
-        known = dict(zip(old.paths.tolist(), old.roots.tolist(), strict=True))
-        paths = take(old.paths, names)
-        assert paths is not None
-        roots = np.array([known.get(name, *root) for name in paths.tolist()])
-    if roots is not None and len(np.unique(roots)) > 1:
-        made_by = {**made_by, "origin": SEVERAL}
-    return ImageEmbeddings(
-        embeddings,
-        take(old.paths, names),  # type: ignore[arg-type]
-        take(old.labels, labels),
-        made_by,
-        views,
-        None,
-        roots,
-        take(old.file_sizes, states.sizes),
-        take(old.file_times, states.times),
-    )
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import warnings
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
 import torch
@@ -59,7 +59,7 @@ from dml.runs.folder.exported_folder import (
 )
 from dml.runs.folder.run_folder import RunFolder, load_config
 from dml.runs.folder.stored_run import WEIGHTS
-from dml.runs.load_loss import load_loss
+from dml.runs.load_loss import TrainedLoss, load_loss
 from dml.runs.network_options import check_model
 from dml.training.checkpoint_files import read_checkpoint
 from dml.training.process_state import restored_process_state
@@ -85,6 +85,30 @@ seed {c.seed}, repeat {repeat}, fold {fold}. {scores}
 """
 
 
+@overload
+def load(
+    source: str | Path,
+    repeat: int | None = ...,
+    fold: int | None = ...,
+    device: str = ...,
+    *,
+    trust: bool = ...,
+    loss: Literal[False] = ...,
+) -> tuple[Embedder, nn.Module]: ...
+
+
+@overload
+def load(
+    source: str | Path,
+    repeat: int | None = ...,
+    fold: int | None = ...,
+    device: str = ...,
+    *,
+    trust: bool = ...,
+    loss: Literal[True],
+) -> tuple[Embedder, nn.Module, TrainedLoss]: ...
+
+
 @restored_process_state()
 def load(
     source: str | Path,
@@ -94,7 +118,7 @@ def load(
     *,
     trust: bool = False,
     loss: bool = False,
-) -> Any:
+) -> tuple[Embedder, nn.Module] | tuple[Embedder, nn.Module, TrainedLoss]:
     """Returns a trained network and the transform of its input images, and perhaps the loss.
 
     Args:

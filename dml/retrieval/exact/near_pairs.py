@@ -369,7 +369,7 @@ class _Projection:
         self.slack = (self.size + 10) * UNIT
 
     def block(self, places: Rows | slice) -> Tensor:
-        """Returns extended rows [x, ½‖x‖²·(1 − 4·slack), 1] (n×(m+2), float32)."""
+        """Returns extended rows [x, ½‖x‖², 1] (n×(m+2), float32)."""
         if self._array is not None:
             return self._array[places]
         return self._make(places)

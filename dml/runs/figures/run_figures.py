@@ -284,15 +284,9 @@ def draw_groups(
         origin: see `save`.
         max_pixels: see `dml.data.decode.load_image`.
     """
-    rows: list[dict[str, str]] = []
+    rows = []
     for _, group in pairs[pairs["group"] <= GROUPS].groupby("group"):
-        frames: dict[str, str] = {}
-        for pair in group.itertuples():
-            frame = RED if pair.across else GREY
-            for name in (pair.path, pair.other_path):
-                if len(frames) < GROUP_IMAGES:
-                    frames.setdefault(str(name), frame)  # pairs across splits come first
-        rows.append(frames)
+        rows.append(_frames_of_group(group))
     width = max(map(len, rows))
     load = partial(load_image, apply_orientation=True, background=background, max_pixels=max_pixels)
 
@@ -311,6 +305,17 @@ def draw_groups(
         "near-duplicates": (images(name for name, _ in others), [frame for _, frame in others]),
     }
     save(draw_grids(grids), path, origin)
+
+
+def _frames_of_group(pairs: pd.DataFrame) -> dict[str, str]:
+    """Returns path → color of the frame of the first images of a group."""
+    frames: dict[str, str] = {}
+    for pair in pairs.itertuples():
+        color = RED if pair.across else GREY
+        for name in (pair.path, pair.other_path):
+            if len(frames) < GROUP_IMAGES:
+                frames.setdefault(str(name), color)  # pairs across splits come first
+    return frames
 
 
 def learning_curve(

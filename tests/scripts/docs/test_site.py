@@ -137,7 +137,8 @@ def test_a_long_signature_has_a_line_for_each_parameter():
         "    device: str = 'cpu',",
         "    *,",
         "    trust: bool = False,",
-        ") -> tuple[Embedder, nn.Module]",
+        "    loss: bool = False,",
+        ") -> tuple[Embedder, nn.Module] | tuple[Embedder, nn.Module, TrainedLoss]",
     ]
 
 
