@@ -110,9 +110,9 @@ class _ClassSums(NamedTuple):
         """
         sums, counts = self.sums, self.counts
         if label is not None:
-            is_own = self.names == label
-            sums = sums - np.where(is_own[:, None], vector, 0)
-            counts = counts - is_own
+            is_of_query = self.names == label
+            sums = sums - np.where(is_of_query[:, None], vector, 0)
+            counts = counts - is_of_query
         means = sums / np.maximum(counts, 1)[:, None]
         if self.is_unit:
             means /= np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-12)
