@@ -104,9 +104,10 @@ def _find_definition(mistake: Mistake, text: str, names: Sequence[str]) -> tuple
 
 
 def _defined_names(node: ast.stmt) -> list[str]:
-    """Returns the names that a function, a class or an assignment defines."""
+    """Returns the names that a function, a class or an assignment defines; none of an overload."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        return [node.name]
+        is_overload = "overload" in map(ast.unparse, node.decorator_list)
+        return [] if is_overload else [node.name]
     targets: list[ast.expr] = []
     if isinstance(node, ast.Assign):
         targets = node.targets
