@@ -55,11 +55,8 @@ def check_network(network: str, trust: bool) -> None:
     Raises:
         ConfigError: the folder has no config, or a wrong one.
     """
-    from dml.config.stored_network import (
-        HUB,
-        TIMM,
-        parse_hub_name,
-    )  # imported late: --help need not load them
+    # imported late: --help need not load them
+    from dml.config.stored_network import HUB, TIMM, parse_hub_name
     from dml.runs.folder.run_folder import load_options
 
     if network.startswith(HUB):

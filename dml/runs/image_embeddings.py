@@ -124,7 +124,8 @@ def embed(
             (`dml.retrieval.viewer_columns`); 0: none.
         append: keep the rows of `output` whose image has not changed, embed new and changed images,
             and drop rows of images that `images` (a folder, a list in a file, or an image) no
-            longer has; rows of other folders and lists stay. Without such a file it is made.
+            longer has; rows of other folders and lists stay. Without such a file it is made. All
+            rows are in memory while it is written.
 
     Raises:
         UserError: network or images cannot be read, an image cannot be decoded, or the file cannot

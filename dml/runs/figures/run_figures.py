@@ -37,12 +37,10 @@ from dml.runs.figures.match_errors import MATCH_ERRORS, draw_match_errors, thres
 from dml.tracking import History
 
 GROUPS, GROUP_IMAGES = 20, 8  # of a picture of near-duplicates
-WHITE = "white"
-EMPTY = torch.full((3, 64, 64), 255, dtype=torch.uint8)  # where a group has fewer images
 MAP_STAGES = 4  # maps of stages
 DPI, LARGEST_SIDE = 130, 60_000  # pixels per inch, and of a side: matplotlib draws up to 65,535
 BEFORE, AFTER = "before training", "after training"  # names of networks
-WHITE, EMPTY = "#ffffff", torch.full((3, 1, 1), 255, dtype=torch.uint8)  # no neighbor
+WHITE, EMPTY = "#ffffff", torch.full((3, 1, 1), 255, dtype=torch.uint8)  # no image
 PANELS: Any = {"figsize": (7, 5.5), "height_ratios": (2, 1), "layout": "constrained"}
 
 

@@ -167,7 +167,7 @@ def _may_be_ours(path: Path) -> bool:
 def _is_evaluation(path: Path) -> bool:
     """Returns whether a file was written by an evaluation of a network."""
     try:
-        if path.name == PAGE:
+        if path.name == PAGE:  # of any evaluation: the mark without its end
             with open_regular(path) as file:
                 return text_mark(ERRORS_OF).encode()[:-4] in file.read(BEGINNING)
         if path.name == TABLE:
