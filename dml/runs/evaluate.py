@@ -42,6 +42,7 @@ from dml.runs.figures.match_errors import MATCH_ERRORS, draw_match_errors, thres
 from dml.runs.folder.code_changes import describe_changed_code
 from dml.runs.folder.run_folder import RunFolder, load_config
 from dml.runs.load import load_embedder
+from dml.runs.load_loss import load_loss, score_loss
 from dml.runs.model import Model
 from dml.runs.resource_errors import translate_resource_errors
 from dml.runs.seen_classes import describe_seen, describe_seen_embeddings
@@ -281,11 +282,15 @@ def _score_network(
     references = model.embed_references(_training_images(trained, index))
     scores = _scores(config, embeddings, index.recall_at, trained)
     scores |= _measure(measures, embeddings, _embed_validation(model, config.run, measures))
+    scores |= model.accuracies(embeddings, references)
+    if is_divided and config.run is not None:
+        loss_of_run = load_loss(trained, config.run, embedder.embedding_size, 0, 0, index)
+        scores |= score_loss(loss_of_run, embeddings, index)
     result: dict[str, Any] = {
         "name": name,
         "stand_in": index.stand_in,
         "embedding_size": embedder.embedding_size,
-        "metrics": scores | model.accuracies(embeddings, references),
+        "metrics": scores,
     }
     by = config.evaluation.by if BY in typed else trained.evaluation.by
     if by is not None:
