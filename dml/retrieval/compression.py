@@ -11,7 +11,6 @@ bytes of signs).
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 from dataclasses import dataclass
 from typing import Any, Self
@@ -234,7 +233,7 @@ class Compression:
             if form.type == INT8:
                 shapes |= {"low": (width,), "step": (width,)}
             arrays = {name: _read_array(content[name], shape) for name, shape in shapes.items()}
-        except (KeyError, TypeError, RecursionError, binascii.Error) as error:
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise ValueError("compression: it is damaged, or of another version") from error
         fitted_on = str(content.get("fitted_on", ""))
         return cls(form, dimensions, is_unit, fitted_on, **arrays)
