@@ -52,7 +52,8 @@ def parser() -> Parser:
     add(
         "--compress",
         metavar="FORM",
-        help="store fewer bytes: pca<N>, truncate<N>, float16, int8, binary, pca<N>+int8 ...",
+        help="store fewer bytes: project<N>, pca<N>, truncate<N>, float16, int8, binary, or two "
+        "as project<N>+int8",
     )
     add(
         "--batch-size",

@@ -1,7 +1,7 @@
 """Names of the forms in which vectors are stored in fewer bytes: `evaluation.compress`.
 
-A form is a reduction of the dimensions (`pca128`, `truncate64`), a type of the stored numbers
-(`float16`, `int8`, `binary`), or both (`pca128+int8`).
+A form is a reduction of the dimensions (`pca128`, `project128`, `truncate64`), a type of the stored
+numbers (`float16`, `int8`, `binary`), or both (`pca128+int8`).
 """
 
 from __future__ import annotations
@@ -11,13 +11,16 @@ from typing import NamedTuple
 
 from dml.core.errors import nearest
 
-PCA, TRUNCATE = "pca", "truncate"
-REDUCTIONS = (PCA, TRUNCATE)
+PCA, PROJECT, TRUNCATE = "pca", "project", "truncate"
+REDUCTIONS = (PCA, PROJECT, TRUNCATE)
+FITTED = (PCA, PROJECT)  # reductions by principal components
 FLOAT32, FLOAT16, INT8, BINARY = "float32", "float16", "int8", "binary"
 TYPES = (FLOAT16, INT8, BINARY)
-CHOICES = "pca<N>, truncate<N>, float16, int8, binary, or two of them as pca<N>+int8"
+CHOICES = (
+    "pca<N>, project<N>, truncate<N>, float16, int8, binary, or two of them as project<N>+int8"
+)
 EXAMPLE = "128"  # a size for suggestions where the text has none
-NAME = re.compile(r"(?:(pca|truncate)([1-9][0-9]{0,8}))?(\+)?(float16|int8|binary)?")
+NAME = re.compile(r"(?:(pca|project|truncate)([1-9][0-9]{0,8}))?(\+)?(float16|int8|binary)?")
 BITS = {FLOAT32: 32, FLOAT16: 16, INT8: 8, BINARY: 1}  # of a stored number
 
 
@@ -26,7 +29,7 @@ class CompressionForm(NamedTuple):
 
     Attributes:
         name: as it was asked for.
-        reduction: `pca`, `truncate`, or None for all dimensions.
+        reduction: `pca`, `project`, `truncate`, or None for all dimensions.
         size: dimensions after the reduction; None for all.
         type: of the stored numbers: float32, float16, int8 or binary.
     """

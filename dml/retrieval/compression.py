@@ -20,9 +20,11 @@ from numpy.typing import NDArray
 
 from dml.core.compression_forms import (
     BINARY,
+    FITTED,
     FLOAT16,
     INT8,
     PCA,
+    PROJECT,
     CompressionForm,
     parse_form,
 )
@@ -45,8 +47,9 @@ class Compression:
         dimensions: D.
         is_unit: whether vectors have length 1; then those of fewer dimensions get it again.
         fitted_on: description of the vectors by which it was fitted.
-        mean: D, which is subtracted before `components`; None without PCA.
-        components: C×D, principal directions divided by the standard deviations along them.
+        mean: D, which is subtracted before `components`; None without these.
+        components: C×D, principal directions, of `pca` divided by the standard deviations along
+            them; None for other reductions.
         low, step: C each, of int8: the code c stands for low + c·step.
     """
 
@@ -80,7 +83,7 @@ class Compression:
         lengths = np.linalg.norm(sample, axis=1)
         is_unit = bool((np.abs(lengths - 1) < UNIT).all())
         mean, components, low, step = None, None, None, None
-        if form.reduction == PCA:
+        if form.reduction in FITTED:
             mean, components = _fit_pca(sample, form)
         reduced = cls(form, dimensions, is_unit, fitted_on, mean, components)
         if form.type == INT8:
@@ -107,9 +110,10 @@ class Compression:
     def reduce(self, points: NDArray[Any]) -> Floats:
         """Returns vectors B×D in C dimensions, which are not rounded further.
 
-        PCA-whitening subtracts the mean, projects, and divides by the standard deviations; vectors
-        of length 1 get it again (Jégou and Chum, Negative evidences and co-occurrences in image
-        retrieval, 2012). Vectors of zeros stay zero.
+        `project` subtracts the mean and projects on the principal directions, which keeps distances
+        as far as so many dimensions can. `pca` divides by the standard deviations, too: whitening.
+        Vectors of length 1 get it again after `pca` (Jégou and Chum, Negative evidences and
+        co-occurrences in image retrieval, 2012) and `truncate`; those of zeros stay zero.
         """
         if self.form.reduction is None:
             return points.astype(np.float32, copy=False)
@@ -118,7 +122,7 @@ class Compression:
             values = (values - self.mean) @ self.components.T.astype(np.float64)
         else:
             values = values[:, : self.width]
-        if self.is_unit:
+        if self.is_unit and self.form.reduction != PROJECT:
             lengths = np.linalg.norm(values, axis=1, keepdims=True)
             values = values / np.where(lengths > 0, lengths, 1)
         return values.astype(np.float32)
@@ -228,7 +232,7 @@ class Compression:
                 raise TypeError
             width = form.size or dimensions
             shapes: dict[str, tuple[int, ...]] = {}
-            if form.reduction == PCA:
+            if form.reduction in FITTED:
                 shapes |= {"mean": (dimensions,), "components": (width, dimensions)}
             if form.type == INT8:
                 shapes |= {"low": (width,), "step": (width,)}
@@ -269,7 +273,7 @@ def _sample(points: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def _fit_pca(sample: NDArray[np.float64], form: CompressionForm) -> tuple[Floats, Floats]:
-    """Returns the mean, and principal directions divided by the standard deviations.
+    """Returns the mean and the principal directions, for whitening by the standard deviations.
 
     Raises:
         ValueError: the vectors vary in fewer dimensions.
@@ -285,12 +289,14 @@ def _fit_pca(sample: NDArray[np.float64], form: CompressionForm) -> tuple[Floats
     least = sample.shape[1] * SMALLEST**2 * np.square(sample).mean()
     rank = int((variances > least).sum()) if len(sample) > 1 else 0
     if rank < form.size:
-        advice = f"use {PCA}{rank} or fewer" if rank else "use another form"
+        advice = f"use {form.reduction}{rank} or fewer" if rank else "use another form"
         raise ValueError(
             f"{form.name}: the {len(sample):,} vectors by which it is fitted vary in {rank} "
             f"dimensions only; {advice}"
         )
-    components = fitted.components_ / np.sqrt(variances)[:, None]
+    components = fitted.components_
+    if form.reduction == PCA:
+        components = components / np.sqrt(variances)[:, None]
     return fitted.mean_.astype(np.float32), components.astype(np.float32)
 
 

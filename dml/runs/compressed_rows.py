@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dml.core.compression_forms import PCA, parse_form
+from dml.core.compression_forms import FITTED, parse_form
 from dml.core.errors import UserError
 from dml.retrieval.compression import Compression
 
@@ -51,7 +51,7 @@ def check_size(name: str, width: int | None, count: int, option: str = COMPRESS)
         return
     if width is not None and form.size > width:
         raise UserError(f"{option}: {name}: embeddings have {width} dimensions; use at most these")
-    if form.reduction == PCA and form.size >= count:
+    if form.reduction in FITTED and form.size >= count:
         raise UserError(
             f"{option}: {name} is fitted on more than {form.size} images, and there are {count}; "
             f"use fewer dimensions, or another form"

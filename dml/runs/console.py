@@ -149,7 +149,7 @@ def _print_compression(compression: Mapping[str, Any]) -> None:
         f"{compression['queries']} queries; fitted on {compression['fitted_on']}"
     )
     if compression["fitted_on_scored"]:
-        caption += ", which favors pca and int8"
+        caption += ", which favors project, pca and int8"
     table = Table(title=f"{_name}bytes per vector", caption=caption)
     table.add_column("vectors")
     table.add_column("bytes", justify="right")

@@ -9,7 +9,16 @@ import pytest
 from dml.core.compression_forms import parse_form
 from dml.retrieval.compression import Compression
 
-FORMS = ["pca5", "truncate5", "float16", "int8", "binary", "pca5+int8", "truncate11+binary"]
+FORMS = [
+    "pca5",
+    "project5",
+    "truncate5",
+    "float16",
+    "int8",
+    "binary",
+    "pca5+int8",
+    "truncate11+binary",
+]
 
 
 @pytest.fixture
@@ -81,6 +90,19 @@ def test_whitened_vectors_have_unit_variance_and_no_correlation(points):
     reduced = made.reduce(mixed)
     assert reduced.mean(axis=0) == pytest.approx(np.zeros(13), abs=1e-4)
     assert np.cov(reduced.T) == pytest.approx(np.eye(13), abs=1e-3)
+
+
+def test_projected_vectors_keep_their_distances(points):
+    """All of them in all dimensions; in fewer, what the principal components hold."""
+    unit = points / np.linalg.norm(points, axis=1, keepdims=True)
+    made = Compression.fit("project13", unit, "")
+    reduced = made.reduce(unit)
+    expected = np.linalg.norm(unit[1:] - unit[0], axis=1)
+    assert np.linalg.norm(reduced[1:] - reduced[0], axis=1) == pytest.approx(expected, rel=1e-5)
+    variances = np.linalg.eigvalsh(np.cov(unit.T))[::-1][:5]
+    assert Compression.fit("project5", unit, "").reduce(unit).var(axis=0, ddof=1) == pytest.approx(
+        variances, rel=1e-4
+    )
 
 
 @pytest.mark.parametrize("name", ["pca5", "truncate5"])

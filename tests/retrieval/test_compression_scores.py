@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from dml.core.class_bootstrap import draw_class_means
 from dml.core.errors import UserError
 from dml.retrieval.compression_scores import Fitting, score_forms
 from dml.retrieval.embeddings import SplitEmbeddings
@@ -27,15 +28,18 @@ def reduce_by_hand(form, points, fitted):
     """Coordinates in float64: by the eigenvectors of the covariance, or the first ones."""
     points, fitted = points.astype(np.float64), fitted.astype(np.float64)
     size = int("".join(filter(str.isdigit, form.partition("+")[0])))
-    if form.startswith("pca"):
+    if form[0] == "p":
         mean = fitted.mean(axis=0)
         covariance = (fitted - mean).T @ (fitted - mean) / (len(fitted) - 1)
         values, vectors = np.linalg.eigh(covariance)
         largest = values.argsort()[::-1][:size]
-        reduced = (points - mean) @ vectors[:, largest] / np.sqrt(values[largest])
+        reduced = (points - mean) @ vectors[:, largest]
+        if form.startswith("pca"):
+            reduced /= np.sqrt(values[largest])
     else:
         reduced = points[:, :size]
-    if np.allclose(np.linalg.norm(fitted, axis=1), 1, atol=1e-3):
+    is_unit = np.allclose(np.linalg.norm(fitted, axis=1), 1, atol=1e-3)
+    if is_unit and not form.startswith("project"):
         reduced = reduced / np.linalg.norm(reduced, axis=1, keepdims=True)
     return reduced
 
@@ -108,6 +112,8 @@ EXACT, ROUNDED = 1e-12, 2e-4
         ("truncate12+binary", EXACT),
         ("pca9", ROUNDED),
         ("pca9+int8", ROUNDED),
+        ("project9", ROUNDED),
+        ("project9+binary", ROUNDED),
     ],
 )
 def test_scores_of_2000_vectors_by_hand(form, tolerance, is_unit):
@@ -180,8 +186,10 @@ def test_a_single_class_has_no_interval():
     ("form", "change", "message"),
     [
         ("pca21", None, "pca21: the vectors have 20 dimensions"),
+        ("project21", None, "project21: the vectors have 20 dimensions"),
         ("truncate21", None, "truncate21: the vectors have 20 dimensions"),
         ("pca12", lambda fitted: fitted[:12], "vary in 11 dimensions only; use pca11 or fewer"),
+        ("project12", lambda fitted: fitted[:12], "in 11 dimensions only; use project11 or fewer"),
         ("pca2", lambda fitted: fitted[:1], "vary in 0 dimensions only; use another form"),
         ("pca2", lambda fitted: np.ones_like(fitted), "vary in 0 dimensions only"),
         ("int8", lambda fitted: fitted * np.nan, "NaN or infinite"),
@@ -207,3 +215,23 @@ def test_values_that_float16_does_not_hold_are_a_line():
     points, labels = make_points(count=1300, is_unit=False)
     with pytest.raises(UserError, match="float16: values above 65504 are too large"):
         score(points * np.float32(1e5), labels, ["float16"], points)
+
+
+def test_intervals_are_over_the_classes_and_differences_use_equal_draws():
+    points, labels = make_points(count=1300)
+    forms = ["float32", "pca4"]
+    rankings = {"float32": rank_by_hand("float32", points, points)}
+    rankings["pca4"] = rank_by_hand("pca4", points, points)
+    hits = np.zeros((2, len(labels)))
+    for row, form in enumerate(forms):
+        first = np.array([ranking[0] for ranking in rankings[form]])
+        hits[row] = labels[first] == labels
+    drawn = draw_class_means(hits, labels)
+    table, _ = score(points, labels, ["pca4"], points)
+    for row, values in zip(drawn, table["rows"], strict=True):
+        bounds = values["metrics"]["recall_at_1"]
+        expected = np.percentile(row, [2.5, 97.5])
+        assert [bounds["low"], bounds["high"]] == pytest.approx(expected, abs=1e-3)
+    expected = np.percentile(drawn[1] - drawn[0], [2.5, 97.5])
+    differences = [bounds["difference_low"], bounds["difference_high"]]
+    assert differences == pytest.approx(expected, abs=1e-3)

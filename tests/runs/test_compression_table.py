@@ -59,7 +59,7 @@ def test_files_without_training_rows_fit_on_themselves(evaluated, tmp_path, caps
         assert table["fitted_on_scored"]
         assert table["fitted_on"].startswith("the 60 scored images themselves")
         assert table["queries"] == 60
-        assert "which favors pca and int8" in " ".join(capsys.readouterr().out.split())
+        assert "which favors project, pca and int8" in " ".join(capsys.readouterr().out.split())
         assert means(table, "float32") == pytest.approx(result["metrics"]["map_at_r"])
 
 
@@ -124,7 +124,7 @@ def test_misspelled_forms_of_the_commands(capfd, tmp_path):
     words = ["embeddings=x.npz", "evaluation.compress=[int8,pac64]", f"outputs={tmp_path}"]
     assert evaluate_command(words) == 2
     message = (
-        "evaluation.compress[1]: 'pac64' is none of pca<N>, truncate<N>, float16, int8, binary"
+        "evaluation.compress[1]: 'pac64' is none of pca<N>, project<N>, truncate<N>, float16, int8"
     )
     assert message in capfd.readouterr().err
     assert embed_command(["x", "y", "z.npz", "--compress", "int9"]) == 2
