@@ -125,6 +125,11 @@ def test_a_file_of_codes_is_read_searched_classified_and_evaluated(tmp_path, nam
     assert find_near_duplicates(path, 1e-6).count >= 150
 
 
+@pytest.mark.promise(
+    "guides/smaller_vectors.md",
+    "a file of `int8` or `binary` is searched with `--index`: one line says that it is "
+    "searched without one",
+)
 @pytest.mark.parametrize("name", ["int8", "pca5+binary"])
 def test_an_index_of_codes_is_refused(tmp_path, name):
     path = tmp_path / "x.npz"
@@ -151,6 +156,11 @@ def test_a_query_of_another_width_is_a_line(tmp_path):
         search_file(path, ["new.jpg"], 1, lambda names, stored: np.ones((1, 5), np.float32))
 
 
+@pytest.mark.promise(
+    "guides/smaller_vectors.md",
+    "the text `compression` of a file is damaged, or its codes have another type or width: "
+    "the file is refused in one line",
+)
 @pytest.mark.parametrize("suffix", [".npz", ".parquet"])
 @pytest.mark.parametrize("damage", ["text", "width", "type", "rows"])
 def test_damaged_files_are_refused_in_a_line(tmp_path, damage, suffix):

@@ -62,6 +62,10 @@ def test_int8_is_the_nearest_of_256_levels_and_clips_what_is_outside(points):
     assert np.linalg.norm(made.decode(codes) - points, axis=1).max() <= made.largest_error
 
 
+@pytest.mark.promise(
+    "guides/smaller_vectors.md",
+    "a coordinate is the same in all vectors: `int8` stores it exactly",
+)
 def test_a_constant_dimension_is_stored_exactly(points):
     points[:, 3] = 0.25
     made = Compression.fit("int8", points, "")
