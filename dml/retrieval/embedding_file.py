@@ -223,6 +223,20 @@ def _check_files(arrays: dict[str, np.ndarray], count: int) -> dict[str, np.ndar
     return checked
 
 
+def find_compression(path: Path) -> Compression | None:
+    """Returns how a file that can be read stores its embeddings; None: as they are.
+
+    Raises:
+        ValueError: what says so is damaged.
+    """
+    if path.suffix == PARQUET:
+        return read_compression(read_columns(path, ()).get(COMPRESSION))
+    with open_regular(path) as raw, np.lib.npyio.NpzFile(raw, allow_pickle=False) as file:
+        if COMPRESSION not in file:
+            return None
+        return read_compression(file[COMPRESSION])
+
+
 def read_compression(stored: Any, *codes: np.ndarray) -> Compression | None:
     """Returns the compression of a file, by which its codes can be decoded; None: it has none.
 

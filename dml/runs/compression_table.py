@@ -16,7 +16,7 @@ from dml.data.image_index import Subset
 from dml.data.protocol import Split
 from dml.retrieval.compression import FITTED_ROWS
 from dml.retrieval.compression_scores import Fitting, score_forms
-from dml.retrieval.embedding_file import open_embeddings
+from dml.retrieval.embedding_file import find_compression
 from dml.retrieval.embeddings import SplitEmbeddings
 from dml.runs.compressed_rows import TRAINING, check_size
 from dml.runs.seen_classes import read_texts_of
@@ -96,10 +96,10 @@ def _fit_on_scored(scored: SplitEmbeddings, reason: str) -> Fitting:
 
 
 def check_uncompressed(source: Path, forms: Sequence[str]) -> None:
-    """Raises UserError if the vectors of a file are compressed already."""
+    """Raises UserError if the vectors of a file, which was read, are compressed already."""
     if not forms:
         return
-    compression = open_embeddings(source, decoded=False).compression
+    compression = find_compression(source)
     if compression is not None:
         raise UserError(
             f"{COMPRESS}: {source} holds vectors as {compression.form.name}; leave it out here, or "

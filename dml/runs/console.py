@@ -76,7 +76,7 @@ def print_results(summary: dict[str, Any]) -> None:
     if "categories" in summary:
         _print_categories(summary["categories"], joined and joined["categories"])
     if "compression" in summary["jobs"][0]:
-        _print_compression(summary["jobs"][0]["compression"])
+        _print_compression(summary["jobs"][0]["compression"], len(summary["jobs"]))
     scores = (f"{metric_label(name)} {cell}" for name, cell in trained.items())
     run_logger.info("scores: %s", ", ".join(scores))
 
@@ -142,15 +142,23 @@ def _print_categories(
     _print_full_width(table)
 
 
-def _print_compression(compression: Mapping[str, Any]) -> None:
-    """Prints a table of the scores of smaller vectors, with intervals over classes."""
+def _print_compression(compression: Mapping[str, Any], models: int = 1) -> None:
+    """Prints a table of the scores of smaller vectors, with intervals over classes.
+
+    Args:
+        compression: see `dml.retrieval.compression_scores`.
+        models: of the run; the table is that of the first.
+    """
     caption = (
         f"percent (95 % interval over {compression['classes']} classes), "
         f"{compression['queries']} queries; fitted on {compression['fitted_on']}"
     )
     if compression["fitted_on_scored"]:
         caption += ", which favors project, pca and int8"
-    table = Table(title=f"{_name}bytes per vector", caption=caption)
+    title = f"{_name}bytes per vector"
+    if models > 1:
+        title += f", the first of {models} models"
+    table = Table(title=title, caption=caption)
     table.add_column("vectors")
     table.add_column("bytes", justify="right")
     first = compression["rows"][0]

@@ -199,8 +199,8 @@ def _score_file(
     measures = _asked_measures(config, typed)
     outputs = _Outputs.check(config, folder, source.name, measures, f"{source.stem}.")
     forms = _asked_forms(config, typed)
-    check_uncompressed(source, forms)
     embeddings = load_embeddings(source, resolve_device(config.device))
+    check_uncompressed(source, forms)
     if seen := describe_seen_embeddings(source):
         print_line(f"note: {seen}")
     if embeddings.queries_are_in_gallery:

@@ -63,6 +63,29 @@ def test_files_without_training_rows_fit_on_themselves(evaluated, tmp_path, caps
         assert means(table, "float32") == pytest.approx(result["metrics"]["map_at_r"])
 
 
+def test_whole_numbers_and_half_precision(evaluated, tmp_path):
+    numbers = np.random.default_rng(0).integers(-50, 50, size=(60, 6))
+    path, given = tmp_path / "x.npz", ["embeddings", "evaluation.compress"]
+    for dtype in ("int16", "float16", "float64"):
+        np.savez(path, embeddings=numbers.astype(dtype), labels=np.arange(60) % 6)
+        result = evaluated(f"embeddings={path}", "evaluation.compress=[binary]", given=given)
+        first, binary = result["compression"]["rows"]
+        assert (first["bytes"], binary["bytes"]) == ({"float64": 48}.get(dtype, 24), 1)
+        expected = pytest.approx(result["metrics"]["map_at_r"])
+        assert first["metrics"]["map_at_r"]["mean"] == expected
+
+
+def test_the_table_of_several_models_is_that_of_the_first(run_tiny, capsys):
+    words = ("protocol.repeats=2", "protocol.epochs=1", "evaluation.compress=[int8]")
+    summary, _ = run_tiny(*words)
+    assert "the first of 2 models" in capsys.readouterr().out
+    first, second = (job["compression"] for job in summary["jobs"])
+    assert first["rows"][1]["metrics"] != second["rows"][1]["metrics"]
+    for job in summary["jobs"]:
+        expected = pytest.approx(job["metrics"]["map_at_r"])
+        assert means(job["compression"], "float32") == expected
+
+
 def test_a_query_and_gallery_file_fits_on_the_gallery(evaluated, tmp_path):
     random, path = np.random.default_rng(0), tmp_path / "x.npz"
     np.savez(
