@@ -301,7 +301,8 @@ def _score_network(
         "embedding_size": embedder.embedding_size,
         "metrics": scores | model.accuracies(embeddings, references),
     }
-    if (config if BY in typed else trained).evaluation.by is not None:
+    by = config.evaluation.by if BY in typed else trained.evaluation.by
+    if by is not None:
         result["categories"] = model.evaluator(split).score_categories(embeddings)
         result["metrics"] |= means_of_categories(result["categories"])
     recall_at = config.recall_at or index.recall_at
@@ -313,8 +314,7 @@ def _score_network(
         images = images_of_split(split)
         outputs.errors.write(embeddings, *images, index.class_names, trained.evaluation.backend)
     outputs.draw_curve(scores, embeddings)
-    names = [*trained.evaluation.metrics, *config.evaluation.metrics]
-    return result, outputs.scores, names
+    return result, outputs.scores, [*trained.evaluation.metrics, *config.evaluation.metrics]
 
 
 def _name_run(trained: Config) -> str:
