@@ -645,7 +645,9 @@ def search(
 ) -> pd.DataFrame:
     """Returns the k nearest images of each query, by Euclidean distance in float64.
 
-    Ties go to the lower row. A query that is in the file is left out of its own neighbors.
+    Ties go to the lower row. A query that is in the file is left out of its own neighbors. Of a
+    compressed file, distances are those to the decoded vectors, and codes of signs are candidates
+    by their Hamming distance (`dml.retrieval.compressed_search`).
 
     Args:
         embeddings: a file of `dml.embed`, of `dml evaluate save=`, or of other software.
