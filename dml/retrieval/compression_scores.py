@@ -193,17 +193,17 @@ class _FormScorer:
         assert self.gallery_labels is not None  # both are, after the constructor
         assert self.self_index is not None
         labels, items = self.labels.cpu(), self.gallery_labels.cpu()
-        own = self.self_index.cpu().numpy()
+        self_rows = self.self_index.cpu().numpy()
         relevant = torch.bincount(items, minlength=int(labels.max()) + 1)[labels]
-        relevant -= torch.from_numpy(own >= 0).long()
+        relevant -= torch.from_numpy(self_rows >= 0).long()
         has_match = relevant > 0
         k = max(int(relevant.max()), RESCORED, *self.recall_at)
-        k = min(k, len(codes) - int((own >= 0).any()))
+        k = min(k, len(codes) - int((self_rows >= 0).any()))
         values = torch.zeros(len(self.metrics), len(labels), dtype=torch.float64)
         rows = has_match.nonzero().flatten()
         for part in rows.split(max(1, CHUNK // k)):
             numbers = part.numpy()
-            ranked = _rank_signs(compression, queries[numbers], codes, k, own[numbers])
+            ranked = _rank_signs(compression, queries[numbers], codes, k, self_rows[numbers])
             hits = items[torch.from_numpy(ranked)] == labels[part, None]
             for row, K in enumerate(self.recall_at):
                 values[row, part] = hits[:, :K].any(dim=1).double()
@@ -216,7 +216,7 @@ def _rank_signs(
     queries: Floats,
     codes: NDArray[Any],
     k: int,
-    own: NDArray[np.int64],
+    self_rows: NDArray[np.int64],
 ) -> NDArray[np.int64]:
     """Returns the rows n×k of the codes, of which the first 100 are ranked again by the queries.
 
@@ -225,11 +225,11 @@ def _rank_signs(
         queries: n×C.
         codes: N×P.
         k: rows of each query.
-        own: n rows of the queries themselves, which are left out; −1: not among the codes.
+        self_rows: n rows of the queries themselves, which are left out; −1: not among the codes.
     """
     rows = nearest_signs(compression, queries, codes, min(k + 1, len(codes)))
     # A stable sort leaves all in their order, except for the query itself.
-    order = np.argsort(rows == own[:, None], axis=1, kind="stable")[:, :k]
+    order = np.argsort(rows == self_rows[:, None], axis=1, kind="stable")[:, :k]
     rows = np.take_along_axis(rows, order, 1)
     rows[:, :RESCORED] = rescore(compression, queries, codes, rows[:, :RESCORED])[0]
     return rows
