@@ -116,6 +116,8 @@ def find_near_duplicates(
             the distance is no number of at least 0, or faiss is not installed.
     """
     stored = open_embeddings(path)
+    if index:
+        stored.check_indexed(path)
     if len(stored.embeddings) < 2:
         raise UserError(f"embeddings: {path} has a single image; two are needed")
     if max_distance is not None and not 0 <= max_distance < float("inf"):
