@@ -32,7 +32,11 @@ from dml.runs.figures.drawing import check_picture
 from dml.runs.figures.query_differences import draw_differences
 from dml.runs.folder.run_folder import RunFolder
 from dml.runs.folder.stored_run import StoredRun
-from dml.runs.kept_embeddings import keep_test_embeddings, load_test_images
+from dml.runs.kept_embeddings import (
+    keep_test_embeddings,
+    list_test_embeddings,
+    load_test_images,
+)
 from dml.runs.resource_errors import translate_resource_errors
 from dml.training.device import resolve_device
 
@@ -49,6 +53,7 @@ class Source:
 
     Attributes:
         title: id of the run, or name of the file.
+        check: raises UserError for a run that cannot be compared, before anything is computed.
         find_files: returns the files of the embeddings of each model, which it may compute.
         load_images: returns queries, gallery and names of classes.
         folds: number of models of each repeat.
@@ -56,6 +61,7 @@ class Source:
     """
 
     title: str
+    check: Callable[[], object]
     find_files: Callable[[], list[Path]]
     load_images: LoadImages
     folds: int = 1
@@ -68,6 +74,7 @@ class Source:
         folds = {job.fold for job in jobs}
         return cls(
             run.id,
+            partial(list_test_embeddings, run),
             partial(keep_test_embeddings, run),
             partial(load_test_images, run),
             max(1, len(folds)),
@@ -81,7 +88,7 @@ class Source:
         def load_images() -> tuple[ShownImages, ShownImages, Sequence[str]]:
             return read_stored_images(path, load_embeddings(path, resolve_device("cpu")))
 
-        return cls(str(path), lambda: [path], load_images)
+        return cls(str(path), lambda: None, lambda: [path], load_images)
 
 
 def compare_queries(
@@ -100,6 +107,8 @@ def compare_queries(
             be computed, or a metric is no score of each query.
     """
     check_metrics(metrics)
+    first.check()
+    second.check()
     if first.folds != second.folds:
         raise UserError(
             f"compare: {first.title} has {first.folds} models a repeat, and {second.title} "

@@ -38,27 +38,35 @@ def keep_test_embeddings(run: StoredRun, device: str = "auto") -> list[Path]:
         The files, in the order of repeat and fold.
 
     Raises:
+        UserError: see `list_test_embeddings`; images are missing, or others than those of the run.
+        ConfigError: the config of the run names what needs `trust`.
+    """
+    files = list_test_embeddings(run)
+    missing = {key: file for key, file in files.items() if not file.exists()}
+    if missing:
+        _embed_models(run, missing, resolve_device(device))
+    return [*files.values()]
+
+
+def list_test_embeddings(run: StoredRun) -> dict[tuple[int, int], Path]:
+    """Returns (repeat, fold) → file of the embeddings of the test images, in their order.
+
+    Raises:
         UserError: the run is not finished, or has no test images; a file is missing, and its model
-            or images are, too, or the images are others than those of the run.
-        ConfigError: a file is missing, and the config of the run names what needs `trust`.
+            is, too.
     """
     if run.state != State.FINISHED or run.summary is None:
         raise UserError(f"compare: {run.id} is {run.state}, not finished")
     if not run.summary.metrics:
         raise UserError(f"compare: {run.id} has no test images: it was trained on all classes")
-    folder = RunFolder(run.folder)
     files = {}
     for job in run.summary.jobs:
-        name = f"repeat{job.repeat}-fold{job.fold}"
-        files[job.repeat, job.fold] = folder.job(name) / EMBEDDINGS
-    missing = {key: file for key, file in sorted(files.items()) if not file.exists()}
-    for file in missing.values():
-        weights = file.with_name("best.pt")
-        if not weights.exists():
+        folder = RunFolder(run.folder).job(f"repeat{job.repeat}-fold{job.fold}")
+        file, weights = folder / EMBEDDINGS, folder / "best.pt"
+        if not (file.exists() or weights.exists()):
             raise UserError(f"compare: {run.id} has neither {file} nor {weights}; train it again")
-    if missing:
-        _embed_models(run, missing, resolve_device(device))
-    return [file for _, file in sorted(files.items())]
+        files[job.repeat, job.fold] = file
+    return dict(sorted(files.items()))
 
 
 @restored_process_state()
