@@ -110,6 +110,14 @@ def test_what_is_kept_is_what_the_option_keeps(compared, folders):
             np.testing.assert_array_equal(stored[name], array)
 
 
+def test_a_lost_file_of_a_fold_is_computed_by_its_network(folders):
+    file = folders["mlrc"] / "checkpoints/repeat0-fold2/test_embeddings.npz"
+    expected = np.load(file)["embeddings"]
+    file.unlink()
+    assert file in kept_embeddings.keep_test_embeddings(_stored(folders["mlrc"]))
+    np.testing.assert_allclose(np.load(file)["embeddings"], expected, atol=1e-6)
+
+
 def test_asked_metrics_and_a_run_beside_itself(compared):
     lines = compared("ms", "ms", "--metrics", "recall_at_4,mrr_at_r")
     for label in ("Recall@1", "R-precision", "MAP@R", "Recall@4", "MRR@R"):
