@@ -296,10 +296,7 @@ def _score_network(
     references = model.embed_references(training)
     scores = _scores(config, embeddings, index.recall_at, trained)
     scores |= _measure(measures, embeddings, _embed_validation(model, config.run, measures))
-    scores |= model.accuracies(embeddings, references)
-    if is_divided and config.run is not None:
-        loss_of_run = load_loss(trained, config.run, embedder.embedding_size, 0, 0, index)
-        scores |= score_loss(loss_of_run, embeddings, index)
+    scores |= _accuracies(model, embeddings, references, config.run)
     result: dict[str, Any] = {
         "name": name,
         "stand_in": index.stand_in,
@@ -310,8 +307,9 @@ def _score_network(
     if by is not None:
         result["categories"] = model.evaluator(split).score_categories(embeddings)
         result["metrics"] |= means_of_categories(result["categories"])
-    recall_at = config.recall_at or index.recall_at
-    result |= smaller.score(model.embed, embeddings, recall_at, trained.evaluation.backend)
+    result |= smaller.score(
+        model.embed, embeddings, config.recall_at or index.recall_at, trained.evaluation.backend
+    )
     if config.save is not None:
         save_embeddings(stored, embeddings, split.names, config.save, origin)
         print_line(f"embeddings  {stored}")
@@ -320,6 +318,27 @@ def _score_network(
         outputs.errors.write(embeddings, *images, index.class_names, trained.evaluation.backend)
     outputs.draw_curve(scores, embeddings)
     return result, outputs.scores, [*trained.evaluation.metrics, *config.evaluation.metrics]
+
+
+def _accuracies(
+    model: Model, embeddings: SplitEmbeddings, references: SplitEmbeddings | None, run: str | None
+) -> dict[str, float]:
+    """Returns the accuracies of a closed set: by training images, and by the loss of a run.
+
+    Args:
+        model: of the images that are scored.
+        embeddings: of the test images.
+        references: of the training images; None without a closed set.
+        run: the run folder.
+    """
+    if references is None:
+        return {}
+    accuracies = model.accuracies(embeddings, references)
+    if run is not None:
+        size = model.embedder.embedding_size
+        loss = load_loss(model.config, run, size, 0, 0, model.index)
+        accuracies |= score_loss(loss, embeddings, model.index)
+    return accuracies
 
 
 def _name_run(trained: Config) -> str:

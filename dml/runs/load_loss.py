@@ -129,4 +129,4 @@ def load_loss(
     loss = getattr(method, "loss", None)
     if not isinstance(loss, nn.Module):
         raise UserError(f"load: method {config.method['name']} has no loss to load")
-    return TrainedLoss(loss, _class_names(index, job.train.classes)).eval()
+    return TrainedLoss(loss, _class_names(index, job.train.classes.tolist())).eval()

@@ -21,9 +21,8 @@ COUNT = re.compile(
 def test_pages_count_the_experiments_that_ran_and_those_with_results(page):
     ids = experiment_ids()
     rehearsal = (RESULTS / "rehearsal.md").read_text(encoding="utf-8")
-    assert (
-        set(re.findall(r"^\| (\w+) \| \d+ of .* \| ran to its report \|$", rehearsal, re.M))
-        == set(ids)
-    )
+    assert set(
+        re.findall(r"^\| (\w+) \| \d+ of .* \| ran to its report \|$", rehearsal, re.M)
+    ) == set(ids)
     (found,) = COUNT.findall(" ".join((ROOT / page).read_text("utf-8").split()))
     assert found == (str(len(ids)), str(len([*RESULTS.glob("*_runs.csv")])))
