@@ -80,9 +80,10 @@ class NearDuplicates:
         """Returns lines on the distance, the number of pairs, and what is not in the tables."""
         lines = [f"distance    {self.max_distance:.4g}: {self.reason}"]
         images = int(self.groups["images"].sum())
-        lines.append(
-            f"pairs       {self.count:,}, of {images:,} images in {len(self.groups):,} groups"
-        )
+        groups = f"{len(self.groups):,} groups"
+        if len(self.groups) == 1:
+            groups = "1 group"
+        lines.append(f"pairs       {self.count:,}, of {images:,} images in {groups}")
         missing = self.count - len(self.pairs)
         if missing:
             lines.append(
