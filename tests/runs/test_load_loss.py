@@ -29,3 +29,23 @@ def test_what_holds_no_loss_or_no_logits(run_tiny, tmp_path):
     embedder, _, loss = dml.load(folder, loss=True)
     with pytest.raises(UserError, match="loss: ContrastiveLoss has no logits of classes"):
         loss.probabilities(torch.randn(3, embedder.embedding_size))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("loss=contrastive", "method=xbm"),
+        ("loss=c1", "method=ccp"),
+        ("loss=mfcwms", "method=plain"),
+    ],
+    ids=["xbm", "ccp", "mfcwms"],
+)
+def test_the_loss_of_every_method_has_the_weights_of_the_training(run_tiny, words):
+    _, folder = run_tiny("protocol.epochs=1", *words)
+    _, _, loss = dml.load(folder, loss=True)
+    weights = sorted(folder.glob("checkpoints/*/best.pt"))[0]
+    stored = read_checkpoint(weights)["method"]
+    state = loss.loss.state_dict()
+    assert state.keys() <= {name.removeprefix("loss.") for name in stored}
+    for name, value in state.items():
+        torch.testing.assert_close(value, stored[f"loss.{name}"])
