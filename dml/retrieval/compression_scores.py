@@ -18,10 +18,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dml.core.class_bootstrap import draw_class_means, percentile_interval
 from dml.core.compression_forms import BINARY
 from dml.core.errors import UserError
 from dml.core.metric_names import RECALL
+from dml.core.statistics import clustered_mean
 from dml.retrieval.compressed_search import RESCORED, nearest_signs, rescore
 from dml.retrieval.compression import Compression, Floats
 from dml.retrieval.embeddings import SplitEmbeddings
@@ -71,8 +71,8 @@ def score_forms(
         number of `classes`; and `rows`, a mapping for each form, the first one of uncompressed
         vectors: `form`, `bytes` of a vector, and `metrics`: by name (`recall_at_<K>`, `map_at_r`)
         the `mean` over the queries (0–1), and `difference` from that of the first row, each with
-        `low` and `high`: 95 % intervals over the classes by bootstrap, which are paired for
-        differences; None for a single class.
+        `low` and `high`: 95 % intervals over the classes (`dml.core.statistics.clustered_mean`),
+        which are paired for differences; None for a single class.
 
     Raises:
         UserError: a form does not fit the vectors, or vectors or labels are refused.
@@ -114,31 +114,32 @@ def _describe_means(
         classes: of the queries.
         metrics: their names.
     """
-    shape = scores.shape[:2]
-    drawn = draw_class_means(scores.reshape(-1, scores.shape[2]), classes)
-    drawn = drawn.reshape(*shape, -1)
-    means = scores.mean(axis=2)
-    has_intervals = len(np.unique(classes)) > 1
     described = []
-    for form in range(shape[0]):
-        apart = drawn[form] - drawn[0]
-        bounds = np.stack([*percentile_interval(drawn[form]), *percentile_interval(apart)], axis=1)
+    for of_form in scores:
         by_metric: dict[str, dict[str, float | None]] = {}
-        for number, metric in enumerate(metrics):
-            mean, difference = means[form, number], means[form, number] - means[0, number]
-            values: list[float | None] = [None] * 4
-            if has_intervals:
-                values = [float(bound) for bound in bounds[number]]
+        for metric, values, uncompressed in zip(metrics, of_form, scores[0], strict=True):
+            mean, low, high = _interval(values, classes)
+            difference, difference_low, difference_high = _interval(values - uncompressed, classes)
             by_metric[metric] = {
-                "mean": float(mean),
-                "low": values[0],
-                "high": values[1],
-                "difference": float(difference),
-                "difference_low": values[2],
-                "difference_high": values[3],
+                "mean": mean,
+                "low": low,
+                "high": high,
+                "difference": difference,
+                "difference_low": difference_low,
+                "difference_high": difference_high,
             }
         described.append(by_metric)
     return described
+
+
+def _interval(
+    values: NDArray[np.float64], classes: NDArray[Any]
+) -> tuple[float, float | None, float | None]:
+    """Returns the mean of queries and the bounds of its interval; None for a single class."""
+    estimate = clustered_mean(values, classes)
+    if estimate.half_width is None:
+        return estimate.mean, None, None
+    return estimate.mean, estimate.mean - estimate.half_width, estimate.mean + estimate.half_width
 
 
 class _FormScorer:

@@ -48,7 +48,7 @@ from dml.runs.figures.match_errors import MATCH_ERRORS, draw_match_errors, thres
 from dml.runs.folder.code_changes import describe_changed_code
 from dml.runs.folder.run_folder import RunFolder, load_config
 from dml.runs.load import load_embedder
-from dml.runs.load_loss import load_loss, score_loss
+from dml.runs.load_loss import score_loss
 from dml.runs.model import Model
 from dml.runs.resource_errors import translate_resource_errors
 from dml.runs.seen_classes import describe_seen, describe_seen_embeddings
@@ -336,8 +336,7 @@ def _accuracies(
     accuracies = model.accuracies(embeddings, references)
     if run is not None:
         size = model.embedder.embedding_size
-        loss = load_loss(model.config, run, size, 0, 0, model.index)
-        accuracies |= score_loss(loss, embeddings, model.index)
+        accuracies |= score_loss(model.config, run, size, embeddings, model.index)
     return accuracies
 
 

@@ -73,15 +73,30 @@ class TrainedLoss(nn.Module):
 
 
 def score_loss(
-    trained: TrainedLoss, embeddings: SplitEmbeddings, index: ImageIndex
+    config: Config,
+    run: str | Path,
+    embedding_size: int,
+    embeddings: SplitEmbeddings,
+    index: ImageIndex,
 ) -> dict[str, float]:
-    """Returns `accuracy_loss` of the queries, by the logits of the loss; nothing without logits."""
+    """Returns `accuracy_loss` of the queries of a closed set, by the logits of the first model.
+
+    Nothing for a method without a loss, and for a loss without logits.
+
+    Args:
+        config: of the run.
+        run: the run folder.
+        embedding_size: of its network.
+        embeddings: of the test images.
+        index: the images of the run.
+    """
     names = _class_names(index, embeddings.query_labels.tolist())
     try:
-        accuracy = trained.to(embeddings.query.device).accuracy(embeddings.query, names)
-    except UserError:  # most losses have no logits
+        trained = load_loss(config, run, embedding_size, 0, 0, index)
+        trained = trained.to(embeddings.query.device)
+        return {"accuracy_loss": trained.accuracy(embeddings.query, names)}
+    except UserError:
         return {}
-    return {"accuracy_loss": accuracy}
 
 
 def _class_names(index: ImageIndex, labels: Sequence[int]) -> list[str]:

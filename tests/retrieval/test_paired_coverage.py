@@ -18,7 +18,6 @@ from dml.retrieval.query_scores import score_queries
 DIMENSIONS = 6
 METRICS = ("recall_at_1", "map_at_r")
 COVERAGE = (0.93, 0.97)
-WITH_GALLERY = (0.91, 0.97)  # seen: 0.917 to 0.958, where drawn classes also change the gallery
 
 
 def equal(rng, classes):
@@ -41,6 +40,8 @@ def skewed(rng, classes):
 
 
 SIZES = (equal, as_in_cub, as_in_sop, skewed)
+
+TOO_SHORT = ((10, as_in_cub), (50, equal), (50, as_in_cub), (50, skewed), (100, skewed))
 
 
 def rank(title, embeddings, labels):
@@ -111,7 +112,10 @@ def test_intervals_of_pairs_of_scores_hold_the_difference(classes, sizes, spread
 @pytest.mark.soak
 @pytest.mark.parametrize("sizes", SIZES, ids=lambda sizes: sizes.__name__)
 @pytest.mark.parametrize("classes", [10, 50, 100])
-def test_intervals_of_pairs_of_networks_are_hardly_too_short(classes, sizes):
+def test_intervals_of_pairs_of_networks_hold_the_difference(request, classes, sizes):
+    if (classes, sizes) in TOO_SHORT:
+        reason = "0.917 to 0.929: drawn classes also change the gallery"
+        request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
     rng = np.random.default_rng(classes)
     trials = []
     for _ in range(1000):
@@ -120,7 +124,7 @@ def test_intervals_of_pairs_of_networks_are_hardly_too_short(classes, sizes):
     shares = shares_held(trials)
     print(f"networks, {classes} classes, {sizes.__name__}: {shares}")
     for share in shares.values():
-        assert WITH_GALLERY[0] <= share <= WITH_GALLERY[1]
+        assert COVERAGE[0] <= share <= COVERAGE[1]
 
 
 @pytest.mark.parametrize("sizes", SIZES, ids=lambda sizes: sizes.__name__)

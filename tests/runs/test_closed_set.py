@@ -119,6 +119,17 @@ def test_evaluate_prints_the_accuracy_by_logits_of_the_loss(photos, tmp_path, wo
     assert json.loads(path.read_text())["metrics"]["accuracy_loss"] == right / len(tested)
 
 
+class MethodWithoutLoss(torch.nn.Module):
+    """As a method of a user may be: it computes its loss itself."""
+
+
+def test_a_method_without_a_loss_is_evaluated(run, evaluated, monkeypatch):
+    monkeypatch.setattr("dml.runs.build.Builder.method", lambda *sizes: MethodWithoutLoss())
+    metrics = evaluated(f"run={run}", given=("outputs",))["metrics"]
+    assert "accuracy_class_mean" in metrics
+    assert "accuracy_loss" not in metrics
+
+
 @pytest.mark.promise(
     "guides/own_images.md",
     "images of a closed set are added after the training: `dml evaluate` refuses to test them "
