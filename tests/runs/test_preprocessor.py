@@ -31,7 +31,8 @@ PREPARATIONS = {
     "crop": (224, 256, IMAGENET),
     "caffe": (227, 256, CAFFE),
     "square": (224, None, SIGLIP),
-    "bicubic": (48, 55, SIGLIP),
+    "bicubic": (48, 54, SIGLIP),
+    "rounded_up": (31, 34, SIGLIP),
     "odd": (31, 36, IMAGENET),
     "as_it_is": (None, None, SMALL),
 }
@@ -82,6 +83,8 @@ def images(tmp_path_factory):
 class Session:
     """A stand-in for the session of onnxruntime: returns its input."""
 
+    size = "null"
+
     def __init__(self, model, providers):
         pass
 
@@ -90,7 +93,7 @@ class Session:
         return [inputs["images"]]
 
     def get_modelmeta(self):
-        return SimpleNamespace(custom_metadata_map={})
+        return SimpleNamespace(custom_metadata_map={"image_size": Session.size})
 
 
 @pytest.fixture
@@ -173,6 +176,19 @@ def test_what_is_no_image_is_refused(prepare_by, tmp_path, kind):
         script.embed([file])
 
 
+def test_an_image_of_another_size_than_that_of_the_network_is_refused(
+    prepare_by, images, monkeypatch
+):
+    monkeypatch.setattr(Session, "size", "[31, 31]")
+    script, _, _ = prepare_by(*PREPARATIONS["as_it_is"])
+    for file in images:
+        if file.name == "31x31.png":
+            assert script.embed([file]).shape == (1, 3, 31, 31)
+            continue
+        with pytest.raises(ValueError, match=r"\d+x\d+ pixels; the network takes 31x31$"):
+            script.embed([file])
+
+
 def test_a_transform_of_the_user_has_no_description():
     transform = CustomTransform(lambda image: image, train=False)
     assert preprocessor_config(transform, IMAGENET, "white") is None
@@ -206,8 +222,6 @@ def test_transformers_reads_the_file(images, tmp_path, monkeypatch, name):
     transformers = pytest.importorskip("transformers")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     size, resize, spec = PREPARATIONS[name]
-    if name == "bicubic":
-        resize -= 1  # half of an odd margin: transformers always rounds it down
     test = eval_transform(size, resize=resize, interpolation=spec.interpolation)
     fields = preprocessor_config(test, spec, "white")
     Path(tmp_path, "preprocessor_config.json").write_text(json.dumps(fields))
@@ -217,9 +231,20 @@ def test_transformers_reads_the_file(images, tmp_path, monkeypatch, name):
         return
     processor = transformers.AutoImageProcessor.from_pretrained(tmp_path)
     to_input = ToInput(spec.mean, spec.std, spec.channel_order, spec.scale)
+    compared = 0
     for file in images:
         if file.name not in ("rgb.png", "gray.png", "255x257.png", "517x389.png", "31x31.png"):
             continue
+        if resize is not None and rounds_up(Image.open(file).size, resize, size):
+            continue
+        compared += 1
         expected = to_input(test(load_image(file)))
         computed = processor(Image.open(file).convert("RGB"), return_tensors="pt")
         torch.testing.assert_close(computed["pixel_values"][0], expected, rtol=0, atol=0.01)
+    assert (compared > 0) == (name != "rounded_up")
+
+
+def rounds_up(shape, resize, size):
+    """Whether half of an odd margin is rounded up, to the even number; transformers rounds down."""
+    margins = [int(resize * side / min(shape)) - size for side in shape]
+    return any(round(margin / 2) != margin // 2 for margin in margins)

@@ -23,6 +23,7 @@ FOLDER = Path(__file__).resolve().parent
 CONFIG: dict[str, Any] = json.loads((FOLDER / "preprocessor_config.json").read_text("utf-8"))
 SESSION = onnxruntime.InferenceSession(FOLDER / "model.onnx", providers=["CPUExecutionProvider"])
 METADATA: dict[str, str] = SESSION.get_modelmeta().custom_metadata_map
+SIZE: list[int] | None = json.loads(METADATA["image_size"])  # None: any
 THIN = 10  # longer by shorter side of images that Pillow resizes
 
 
@@ -33,8 +34,15 @@ def embed(files: Sequence[str | Path | IO[bytes]]) -> np.ndarray:
 
 
 def prepare(file: str | Path | IO[bytes]) -> np.ndarray:
-    """Returns the input of the network for an image file, float32 3×H×W."""
+    """Returns the input of the network for an image file, float32 3×H×W.
+
+    Raises:
+        OSError, ValueError: it is no image that Pillow can read, or not of the network's size.
+    """
     pixels_HWC = crop(decode(file))
+    height, width = pixels_HWC.shape[:2]
+    if SIZE is not None and [height, width] != SIZE:
+        raise ValueError(f"{file}: {height}x{width} pixels; the network takes {SIZE[0]}x{SIZE[1]}")
     if CONFIG["do_flip_channel_order"]:
         pixels_HWC = pixels_HWC[:, :, ::-1]
     scaled_HWC = pixels_HWC * np.float32(CONFIG["rescale_factor"])
