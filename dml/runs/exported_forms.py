@@ -130,7 +130,7 @@ def _save_exported(form: TracedForm, path: Path, metadata: dict[str, Any]) -> No
     extra = {METADATA: json.dumps(metadata)}
     # To an open file: given a path, the names of the archive would begin with the temporary one.
     with replace_file(path) as temporary, open(temporary, "wb") as file:
-        torch.export.save(form.program, file, extra_files=extra)  # type: ignore[arg-type]
+        torch.export.save(form.program, file, extra_files=extra)
 
 
 FORMS: dict[str, tuple[str, Callable[..., TracedForm], Callable[..., None]]] = {
