@@ -176,6 +176,11 @@ def test_what_is_no_image_is_refused(prepare_by, tmp_path, kind):
         script.embed([file])
 
 
+@pytest.mark.promise(
+    "guides/serve.md",
+    "an image has not the size that the network takes, and the settings do not resize: `embed` "
+    "names both sizes",
+)
 def test_an_image_of_another_size_than_that_of_the_network_is_refused(
     prepare_by, images, monkeypatch
 ):
