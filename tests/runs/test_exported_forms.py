@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from dml.runs import exported_forms
 from dml.runs.folder.exported_folder import SCRIPT
 from dml.runs.load import write_export, write_forms
 from tests.commands import export as export_command
-from tests.conftest import run_config
+from tests.conftest import compose_config, run_config, without_pictures
 from tests.runs.test_preprocessor import write_images
 
 EXPORTED = {"config.yaml", "model.safetensors", "README.md", "preprocessor_config.json"}
@@ -47,13 +48,35 @@ sys.meta_path.insert(0, Blocker())
 """
 
 
-@pytest.fixture
-def run_of(composed, tmp_path):
-    """Returns a run of one of `NETWORKS`."""
+@pytest.fixture(scope="module")
+def run_of(tmp_path_factory):
+    """Returns a run of one of `NETWORKS`, which is made once."""
+    runs = {}
 
     def build(name, *more):
-        words = [*NETWORKS[name], "embedder.size=16", "protocol.epochs=0", *more]
-        return run_config(composed(f"outputs={tmp_path}/outputs", "device=cpu", *words))[1]
+        if (name, *more) not in runs:
+            folder = tmp_path_factory.mktemp("runs")
+            words = [*NETWORKS[name], "embedder.size=16", "protocol.epochs=0", *more]
+            with without_pictures():
+                _, run = run_config(compose_config(f"outputs={folder}", "device=cpu", *words))
+            runs[name, *more] = run
+        return runs[name, *more]
+
+    return build
+
+
+@pytest.fixture(scope="module")
+def export_of(run_of, tmp_path_factory):
+    """Returns an export of one of `NETWORKS` with a form, made once: it must not be changed."""
+    exports = {}
+
+    def build(name, form):
+        if form == "onnx":
+            pytest.importorskip("onnxruntime")
+        if (name, form) not in exports:
+            folder = tmp_path_factory.mktemp("exports") / "net"
+            exports[name, form] = write_export(run_of(name), folder, **{form: True}).folder
+        return exports[name, form]
 
     return build
 
@@ -81,9 +104,8 @@ def embed_as_loaded(folder, files):
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_the_script_embeds_without_this_package_and_torch(run_of, tmp_path, name):
-    pytest.importorskip("onnxruntime")
-    net = write_export(run_of(name), tmp_path / "net", onnx=True).folder
+def test_the_script_embeds_without_this_package_and_torch(export_of, tmp_path, name):
+    net = export_of(name, "onnx")
     files = write_images(tmp_path / "images")
     if name == "small_cnn":  # whose images are not resized
         files = [tmp_path / "x.png"]
@@ -102,9 +124,8 @@ def test_the_script_embeds_without_this_package_and_torch(run_of, tmp_path, name
     assert np.abs(embedded - by_command.embeddings).max() <= 1e-5
 
 
-def test_the_script_is_a_program(run_of, tmp_path):
-    pytest.importorskip("onnxruntime")
-    net = write_export(run_of("lite0"), tmp_path / "net", onnx=True).folder
+def test_the_script_is_a_program(export_of, tmp_path):
+    net = export_of("lite0", "onnx")
     Image.effect_noise((20, 30), 50).save(tmp_path / "x.png")
     code = (
         "import runpy; sys.argv[:] = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
@@ -117,8 +138,8 @@ def test_the_script_is_a_program(run_of, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["small_cnn", "vit"])
-def test_a_program_of_torch_embeds_without_this_package(run_of, tmp_path, name):
-    net = write_export(run_of(name), tmp_path / "net", torch_export=True).folder
+def test_a_program_of_torch_embeds_without_this_package(export_of, tmp_path, name):
+    net = export_of(name, "torch_export")
     assert {path.name for path in net.iterdir()} == EXPORTED | {"model.pt2"}
     embedder, _ = dml.load(net)
     side = {"small_cnn": 32, "vit": 160}[name]
@@ -144,9 +165,8 @@ def test_a_program_of_torch_embeds_without_this_package(run_of, tmp_path, name):
     assert json.loads(printed)["image_size"] == [side, side]
 
 
-def test_a_form_says_what_it_takes_and_of_which_run_it_is(run_of, tmp_path):
-    run = run_of("vit")
-    net = write_export(run, tmp_path / "net", torch_export=True).folder
+def test_a_form_says_what_it_takes_and_of_which_run_it_is(run_of, export_of, tmp_path):
+    run, net = run_of("vit"), export_of("vit", "torch_export")
     metadata = {"metadata.json": ""}
     torch.export.load(net / "model.pt2", extra_files=metadata)
     embedder, _ = dml.load(net)
@@ -166,13 +186,13 @@ def test_a_form_says_what_it_takes_and_of_which_run_it_is(run_of, tmp_path):
     assert made_by["weights"] == hash_weights(embedder)
 
 
-def test_the_metadata_of_onnx_are_those_of_torch(run_of, tmp_path):
+def test_the_metadata_of_onnx_are_those_of_torch(export_of):
     runtime = pytest.importorskip("onnxruntime")
-    net = write_export(run_of("vit"), tmp_path / "net", onnx=True, torch_export=True).folder
+    net = export_of("vit", "onnx")
     session = runtime.InferenceSession(net / "model.onnx", providers=["CPUExecutionProvider"])
     stored = session.get_modelmeta().custom_metadata_map
-    texts = {}
-    torch.export.load(net / "model.pt2", extra_files=(extra := {"metadata.json": ""}))
+    texts, of_torch = {}, export_of("vit", "torch_export")
+    torch.export.load(of_torch / "model.pt2", extra_files=(extra := {"metadata.json": ""}))
     for key, value in json.loads(extra["metadata.json"]).items():
         texts[key] = value if isinstance(value, str) else json.dumps(value)
     assert {key: stored[key] for key in texts} == texts
@@ -227,11 +247,20 @@ def test_a_transform_of_the_user_is_left_out_with_a_warning(run_of, tmp_path):
     assert {path.name for path in net.iterdir()} == files
 
 
-@pytest.fixture
-def net(run_of, tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def whole_net(run_of, tmp_path_factory):
     """An export with all files for other programs; its ONNX form is a stand-in."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(exported_forms.FORMS, "onnx", ("model.onnx", stand_in, save_text))
+        folder, forms = tmp_path_factory.mktemp("whole") / "net", {"onnx": True}
+        return write_export(run_of("small_cnn"), folder, torch_export=True, **forms).folder
+
+
+@pytest.fixture
+def net(whole_net, tmp_path, monkeypatch):
+    """A copy of an export with all files, in which ONNX forms are stand-ins."""
     monkeypatch.setitem(exported_forms.FORMS, "onnx", ("model.onnx", stand_in, save_text))
-    return write_export(run_of("small_cnn"), tmp_path / "net", onnx=True, torch_export=True).folder
+    return shutil.copytree(whole_net, tmp_path / "net")
 
 
 def stand_in(network, height, width, may_be_free):
