@@ -23,7 +23,7 @@ OTHER_FAISS := $(if $(filter faiss,$(FAISS)),faiss-gpu,faiss-cpu)
 SOAK_PARTS := soak-losses soak-networks soak-experiments soak-runs soak-commands
 soak-losses: SOAK_TESTS := tests/losses
 soak-networks: SOAK_TESTS := tests/models
-soak-experiments: SOAK_TESTS := tests/results
+soak-experiments: SOAK_TESTS := tests/results tests/retrieval
 soak-runs: SOAK_TESTS := tests/runs tests/scripts tests/studies
 soak-commands: SOAK_TESTS := tests/system tests/docs
 

@@ -16,6 +16,8 @@ from dml.cli.shared_options import (
     check_network,
     refuse_empty,
 )
+from dml.core.compression_forms import parse_form
+from dml.core.errors import ConfigError
 from dml.core.plain_text import print_plain
 from dml.core.tolerant_output import tolerant_output
 
@@ -46,6 +48,12 @@ def parser() -> Parser:
         const="float16",
         default="float32",
         help="half the size of the file (default: float32)",
+    )
+    add(
+        "--compress",
+        metavar="FORM",
+        help="store fewer bytes: project<N>, pca<N>, truncate<N>, float16, int8, binary, or two "
+        "as project<N>+int8",
     )
     add(
         "--batch-size",
@@ -81,6 +89,7 @@ def main(words: Sequence[str]) -> int:
     """Runs the command and returns its exit status."""
     options = vars(parser().parse(words))
     refuse_empty(options)
+    _check_form(options["compress"])
     if options["trust"]:
         add_current_folder()
     check_network(options["network"], options["trust"])
@@ -92,3 +101,13 @@ def main(words: Sequence[str]) -> int:
         images, width = embed(**options).embeddings.shape
         print_plain(f"{options['output']}  {images:,} images, {width} dimensions")
     return 0
+
+
+def _check_form(name: str | None) -> None:
+    """Raises ConfigError if there is no form of this name, before torch is loaded."""
+    if name is None:
+        return
+    try:
+        parse_form(name)
+    except ValueError as error:
+        raise ConfigError([f"compress: {name!r} {error}"]) from error

@@ -6,7 +6,7 @@ import re
 import shutil
 import sys
 from argparse import Namespace
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,6 +29,7 @@ OF_EMPTY_RUNS = {
 TRACKERS = ("tensorboard", "wandb")
 PARTIAL = re.compile(r"\..+\.[0-9a-f]{8}\.partial")  # of `dml.core.atomic_io.replace_file`
 ACTIONS = ("list", "best", "compare", "rm", "clean")
+EMBEDDING_FILES = (".npz", ".parquet")
 CONDITIONS = ("list", "best", "clean")  # actions that take conditions, not runs
 DESCRIPTION = """\
 Lists the runs below outputs/, the newest first.
@@ -37,7 +38,8 @@ Lists the runs below outputs/, the newest first.
   {runs} loss=ms,mf* seed=0      runs that meet all conditions
   {runs} state=stopped lr=0.001  also by state and any option
   {runs} best data=cub           joins seeds; best first
-  {runs} compare 1a2b 5e6f       options, scores, curves, test
+  {runs} compare 1a2b 5e6f       options, scores, curves, test, each query
+  {runs} compare a.npz b.npz     each query of two files of embeddings
   {runs} rm 1a2b                 removes run folders; asks first
   {runs} clean                   removes unused files; asks first
 
@@ -71,7 +73,19 @@ def parser() -> Parser:
     )
     add("--json", action="store_true", help="print JSON: all scores, options and paths")
     add("--yes", action="store_true", help="rm and clean: do not ask")
+    add(
+        "--metrics",
+        type=_split_names,
+        default=[],
+        metavar="NAMES",
+        help="compare: also these scores of each query, such as recall_at_10,mrr_at_r",
+    )
+    add("--no-queries", action="store_true", help="compare: no image is embedded or ranked")
     return parser
+
+
+def _split_names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",")]
 
 
 def main(words: Sequence[str]) -> int:
@@ -79,6 +93,7 @@ def main(words: Sequence[str]) -> int:
     options = parser().parse(words)
     action, words = split_action(options.words)
     check_words(action, words, options.json)
+    _check_options(action, options)
     rarely_collect_garbage()
     return _run(action, words, options)
 
@@ -92,8 +107,7 @@ def _run(action: str, words: list[str], options: Namespace) -> int:
     all_rows = _load(action, words, options.runs)
     runs = all_rows.select(one_per_run(all_rows.table))
     if action == "compare":
-        pair = [find_run(word, runs) for word in words]
-        _print_comparison(pair, all_rows, options.runs / "comparisons")
+        _compare(words, runs, all_rows, options)
         return 0
     if action == "rm":
         named = join_runs([find_run(word, runs) for word in words])
@@ -119,7 +133,9 @@ def _load(action: str, words: Sequence[str], root: Path) -> Runs:
     from dml.results.frame import load_runs, make_runs
     from dml.runs.folder.stored_run import is_run
 
-    named = action in ("compare", "rm") and all(is_run(Path(word)) for word in words)
+    named = action in ("compare", "rm")
+    for word in words:
+        named = named and (is_run(Path(word)) or _is_file(word))
     return make_runs([]) if named and not root.is_dir() else load_runs(root)
 
 
@@ -148,17 +164,78 @@ def check_words(action: str, words: Sequence[str], as_json: bool) -> None:
                 problem = f"{word}: neither a condition such as loss=ms nor an action{hint}"
                 raise ConfigError([problem])
     elif action == "compare" and len(words) != 2:
-        raise ConfigError(["compare: takes two runs, by id"])
+        raise ConfigError(["compare: takes two runs, by id, or two files of embeddings"])
     elif not words:
         raise ConfigError([f"{action}: takes runs, by id"])
     elif action == "compare" and as_json:
         raise ConfigError(["compare: prints tables only; leave out --json"])
 
 
-def _print_comparison(pair: Sequence[Runs], all_rows: Runs, folder: Path) -> None:
-    from dml.results.run_list import compare_runs
+def _check_options(action: str, options: Namespace) -> None:
+    """Raises ConfigError for options that an action does not take."""
+    typed = {"--metrics": bool(options.metrics), "--no-queries": options.no_queries}
+    for name, is_typed in typed.items():
+        if is_typed and action != "compare":
+            raise ConfigError([f"{name}: is an option of compare; leave it out"])
+    if all(typed.values()):
+        raise ConfigError(["--metrics: has no effect with --no-queries; leave out one of them"])
 
-    _print_texts(compare_runs(pair[0], pair[1], all_rows, folder, _console().width))
+
+def _is_file(word: str) -> bool:
+    """Returns whether a word of `compare` names a file of embeddings, by its ending."""
+    return Path(word).suffix.lower() in EMBEDDING_FILES and not Path(word).is_dir()
+
+
+def _compare(words: Sequence[str], runs: Runs, all_rows: Runs, options: Namespace) -> None:
+    """Prints the comparison of two runs, or of files of embeddings."""
+    from dml.cli.shared_options import check_embeddings
+    from dml.results.run_list import compare_runs, find_run
+
+    files = [word for word in words if _is_file(word)]
+    pair = {word: find_run(word, runs) for word in words if word not in files}
+    if files and options.no_queries:
+        raise ConfigError(["--no-queries: files of embeddings hold nothing else to compare"])
+    for file in files:
+        check_embeddings(file)
+    folder = options.runs / "comparisons"
+    if not files:
+        first, second = (pair[word] for word in words)
+        _print_texts(compare_runs(first, second, all_rows, folder, _console().width))
+    if options.no_queries:
+        return
+    try:
+        texts = _compare_queries(words, pair, options.metrics, folder)
+    except UserError as error:
+        if files or options.metrics:
+            raise
+        reason = str(error).removeprefix("compare: ").splitlines()[0]
+        texts = [f"queries     not compared: {reason}"]
+    print_plain("")
+    _print_texts(texts)
+
+
+def _compare_queries(
+    words: Sequence[str], pair: Mapping[str, Runs], metrics: Sequence[str], folder: Path
+) -> Iterable[Any]:
+    """Returns the comparison of each query.
+
+    Args:
+        words: two runs or files.
+        pair: the runs among them.
+        metrics: of `--metrics`.
+        folder: of the picture.
+    """
+    from dml.results.query_comparison import Source, compare_queries
+
+    sources = []
+    for word in words:
+        is_run = word in pair
+        sources.append(
+            Source.of_run(pair[word].by_row[0]) if is_run else Source.of_file(Path(word))
+        )
+    names = [Path(source.title).stem for source in sources]
+    picture = folder / f"{'-'.join(names)}-queries.png"
+    return compare_queries(sources[0], sources[1], metrics, picture, _console().width)
 
 
 def _rank(chosen: Runs, all_rows: Runs) -> tuple[Runs, Iterable[Any]]:

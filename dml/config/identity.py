@@ -44,6 +44,7 @@ ADDED: dict[str, Any] = {
     "data.max_pixels": MAX_IMAGE_PIXELS,
     "ema": None,
     "evaluation.by": None,
+    "evaluation.compress": [],
     "evaluation.metrics": {},
     "optim.layer_decay": 1.0,
     "optim.schedule_unit": "epochs",

@@ -18,6 +18,7 @@ from PIL import ImageColor
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr
 
 from dml.config import identity
+from dml.core.compression_forms import parse_form
 from dml.core.metric_names import is_taken
 from dml.core.names import RULE, is_name
 from dml.core.option_values import (
@@ -99,6 +100,11 @@ def _check_backend(backend: str) -> str:
             "is not installed: pip install faiss-cpu; auto gives the same scores without it"
         )
     return backend
+
+
+def _check_form(name: str) -> str:
+    parse_form(name)
+    return name
 
 
 def _check_layers(names: str | list[str]) -> str | list[str]:
@@ -303,6 +309,7 @@ class EvaluationConfig(Node):
     Attributes:
         metrics: by name, a class or function of the user with its arguments, and `best_only`.
         by: the part of the queries that has scores of its own.
+        compress: forms of smaller vectors that are scored too (`dml.core.compression_forms`).
     """
 
     measures: list[Literal[tuple(EXTRA_METRICS)]]  # type: ignore[valid-type]
@@ -312,6 +319,7 @@ class EvaluationConfig(Node):
     map_classes: Annotated[list[Count], Field(min_length=1)]
     metrics: dict[MetricName, MetricNode] = {}
     by: Literal["category"] | None = None
+    compress: list[Annotated[str, AfterValidator(_check_form)]] = []
 
 
 class SearchConfig(Node):

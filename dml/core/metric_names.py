@@ -37,6 +37,7 @@ ACCURACIES = {
     "accuracy_class_mean": "accuracy (class mean)",
     "accuracy_neighbors": "accuracy (neighbors)",
 }
+OF_LOSS = {"accuracy_loss": "accuracy (loss)"}  # by logits of the loss; of `dml evaluate` alone
 SAME = ("precision_at_1", "recall_at_1")  # equal by definition: tables show one row for both
 CHOICES = " | ".join([*reversed(LABELS), f"{RECALL}<K>"])  # first the usual selection metric
 
@@ -85,6 +86,7 @@ def is_score(name: str) -> bool:
         name in LABELS
         or name in FINAL_LABELS
         or name in ACCURACIES
+        or name in OF_LOSS
         or (name.startswith(RECALL) and name.removeprefix(RECALL).isdecimal())
     )
 
@@ -118,4 +120,4 @@ def metric_label(name: str) -> str:
     """Returns a metric's name as papers print it (`Recall@1`, `MAP@R`); other names unchanged."""
     if name.startswith(RECALL):
         return f"Recall@{name.removeprefix(RECALL)}"
-    return {**LABELS, **FINAL_LABELS, **ACCURACIES}.get(name, name)
+    return {**LABELS, **FINAL_LABELS, **ACCURACIES, **OF_LOSS}.get(name, name)

@@ -431,7 +431,9 @@ def _nearest_columns(section: Section) -> Iterator[Column]:
     """Yields the column of the nearest published results, if any row has one."""
     cells: list[str] = []
     for row in section.rows:
-        result = find_nearest(row.stored[0], row.key.evaluation, max(row.repeats))
+        result = None
+        if row.stored:  # of a row that has not run, nothing differs
+            result = find_nearest(row.stored[0], row.key.evaluation, max(row.repeats))
         cells.append(result or "")
     if any(cells):
         cells += [""] * len(section.baselines)

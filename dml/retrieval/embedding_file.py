@@ -5,6 +5,10 @@ are any, `paths` N, if they are known `labels` N (names of classes) and `splits`
 `made_by`, a JSON text with the network and the settings. For `dml embed --append` also `roots`,
 `file_sizes` and `file_times`, N each. A `.parquet` file with thumbnails has the columns of
 `dml.retrieval.viewer_columns` too, which are not read.
+
+Of `dml embed --compress`, `embeddings` are codes N×P, and `compression` is a JSON text by which
+they are read (`dml.retrieval.compression`); of a `.parquet` file it is in the metadata, as
+`made_by`.
 """
 
 from __future__ import annotations
@@ -26,11 +30,13 @@ from dml.core.file_formats import describe_no_arrays
 from dml.core.npz_files import check_sizes, map_array
 from dml.core.regular_files import open_regular
 from dml.core.secrets import mask_options
+from dml.retrieval.compression import Compression
 from dml.retrieval.viewer_columns import METADATA, ViewerColumns
 
 PARQUET = ".parquet"
 OF_FILES = {"roots": "U", "file_sizes": "i", "file_times": "i"}  # name → kind of its values
 SMALL = ("paths", "labels", "splits", *OF_FILES)  # read at once
+COMPRESSION = "compression"
 SHOWN = 6  # names of arrays in a message
 ROWS = 4096  # written to a Parquet file at once
 
@@ -39,7 +45,8 @@ class ImageEmbeddings(NamedTuple):
     """Embeddings of images.
 
     Attributes:
-        embeddings: N×D; of an `.npz` file on the disk, of which only what is used is read.
+        embeddings: N×D; of an `.npz` file on the disk, of which only what is used is read. Of a
+            compressed file, which `open_embeddings` was asked not to decode, codes N×P.
         paths: N; row numbers for images without files.
         labels: N names of classes; None if they are not known.
         made_by: the network and the settings; empty for files of other software. It is text of the
@@ -50,6 +57,7 @@ class ImageEmbeddings(NamedTuple):
             known.
         file_sizes: N bytes of the images' files; None if they are not known.
         file_times: N times of their last change, nanoseconds, −1 for one that is not known.
+        compression: how the file stores the embeddings; None: as they are.
     """
 
     embeddings: np.ndarray
@@ -61,6 +69,27 @@ class ImageEmbeddings(NamedTuple):
     roots: np.ndarray | None = None
     file_sizes: np.ndarray | None = None
     file_times: np.ndarray | None = None
+    compression: Compression | None = None
+
+    @property
+    def has_codes(self) -> bool:
+        """Whether `embeddings` are codes that `compression` decodes."""
+        return self.compression is not None and self.embeddings.dtype.kind != "f"
+
+    def decode(self, rows: Any) -> np.ndarray:
+        """Returns the embeddings of rows, which may be a slice: floating-point numbers."""
+        part = self.embeddings[rows]
+        if self.compression is not None and self.has_codes:
+            return self.compression.decode(part)
+        return part
+
+    def check_indexed(self, path: str | Path) -> None:
+        """Raises UserError if an index cannot be built of codes."""
+        if self.compression is not None and not self.compression.form.is_float:
+            raise UserError(
+                f"index: {path} holds vectors as {self.compression.form.name}, which are searched "
+                f"without an index; leave it out"
+            )
 
 
 def check_format(path: Path) -> None:
@@ -87,6 +116,8 @@ def write_embeddings(
     """
     arrays = {name: array for name, array in made._asdict().items() if array is not None}
     arrays["made_by"] = np.array(json.dumps(mask_options(made.made_by)))
+    if made.compression is not None:
+        arrays[COMPRESSION] = np.array(made.compression.to_text())
     with replace_file(path) as temporary:
         if path.suffix != PARQUET:
             with open(temporary, "wb") as file:
@@ -96,6 +127,8 @@ def write_embeddings(
         from pyarrow import parquet
 
         metadata = {"made_by": str(arrays.pop("made_by"))}
+        if COMPRESSION in arrays:
+            metadata[COMPRESSION] = str(arrays.pop(COMPRESSION))
         if viewer is not None:
             metadata |= METADATA
 
@@ -116,12 +149,16 @@ def write_embeddings(
                 writer.write_table(table(start))
 
 
-def open_embeddings(path: str | Path, option: str = "embeddings") -> ImageEmbeddings:
+def open_embeddings(
+    path: str | Path, option: str = "embeddings", decoded: bool = True
+) -> ImageEmbeddings:
     """Opens a file of `dml.embed`, of `dml evaluate save=`, or of other software with `embeddings`.
 
     Args:
         path: of the file.
         option: that names it, for messages.
+        decoded: whether codes of a compressed file are decoded, which takes memory for all of them;
+            False: `embeddings` may be codes.
 
     Raises:
         UserError: the file cannot be read, or its arrays do not fit together.
@@ -129,6 +166,8 @@ def open_embeddings(path: str | Path, option: str = "embeddings") -> ImageEmbedd
     try:
         arrays = (_read_parquet if Path(path).suffix == PARQUET else _read_npz)(Path(path))
         stored = _check_arrays(arrays)
+        if decoded and stored.has_codes:
+            stored = stored._replace(embeddings=stored.decode(slice(None)))
     except Exception as error:  # of many classes, for bytes of any kind
         kind = "" if Path(path).suffix == PARQUET else describe_no_arrays(Path(path))
         reason = kind or first_line(error)
@@ -142,7 +181,10 @@ def _check_arrays(arrays: dict[str, np.ndarray]) -> ImageEmbeddings:
     Raises:
         ValueError: they do not fit together, or have other types.
     """
-    embeddings = _check_embeddings(arrays["embeddings"])
+    compression = read_compression(arrays.get(COMPRESSION), arrays["embeddings"])
+    embeddings = arrays["embeddings"]
+    if compression is None or compression.form.is_float:
+        embeddings = _check_embeddings(embeddings)
     paths = np.arange(len(embeddings)).astype(str)
     if "paths" in arrays:
         paths = _column(_as_texts(arrays["paths"], "paths"), "paths")
@@ -160,7 +202,9 @@ def _check_arrays(arrays: dict[str, np.ndarray]) -> ImageEmbeddings:
         _check_views(views, embeddings)
     made_by = read_made_by(arrays.get("made_by"))
     of_files = _check_files(arrays, len(embeddings))
-    return ImageEmbeddings(embeddings, paths, labels, made_by, views, splits, **of_files)
+    return ImageEmbeddings(
+        embeddings, paths, labels, made_by, views, splits, **of_files, compression=compression
+    )
 
 
 def _check_files(arrays: dict[str, np.ndarray], count: int) -> dict[str, np.ndarray]:
@@ -177,6 +221,40 @@ def _check_files(arrays: dict[str, np.ndarray], count: int) -> dict[str, np.ndar
             return {}
         checked[name] = values
     return checked
+
+
+def find_compression(path: Path) -> Compression | None:
+    """Returns how a file that can be read stores its embeddings; None: as they are.
+
+    Raises:
+        ValueError: what says so is damaged.
+    """
+    if path.suffix == PARQUET:
+        return read_compression(read_columns(path, ()).get(COMPRESSION))
+    with open_regular(path) as raw, np.lib.npyio.NpzFile(raw, allow_pickle=False) as file:
+        if COMPRESSION not in file:
+            return None
+        return read_compression(file[COMPRESSION])
+
+
+def read_compression(stored: Any, *codes: np.ndarray) -> Compression | None:
+    """Returns the compression of a file, by which its codes can be decoded; None: it has none.
+
+    Args:
+        stored: its text, or an array of it; None: the file has none.
+        codes: arrays of the file.
+
+    Raises:
+        ValueError: it is damaged, or of other codes.
+    """
+    if stored is None:
+        return None
+    compression = Compression.from_text(str(np.asarray(stored)))
+    for array in codes:
+        compression.check_codes(array)
+        if not len(array):
+            raise ValueError(f"embeddings are empty: {array.shape}")
+    return compression
 
 
 def _check_embeddings(embeddings: np.ndarray) -> np.ndarray:
@@ -256,6 +334,8 @@ def _read_npz(path: Path) -> dict[str, np.ndarray]:
                     small[name] = _read_small(file, name)
         with suppress(Exception):  # of many classes: a damaged one is as good as none
             small["made_by"] = file["made_by"]
+        if COMPRESSION in file:
+            small[COMPRESSION] = file[COMPRESSION]
         large = {n: map_array(path, n) for n in ("embeddings", "views") if n in file}
     return small | large
 
@@ -282,7 +362,7 @@ def _read_parquet(path: Path) -> dict[str, np.ndarray]:
 
 
 def read_columns(path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
-    """Returns columns of a Parquet file, and `made_by`; other columns are not read.
+    """Returns columns of a Parquet file, `made_by` and `compression`; others are not read.
 
     Args:
         path: of the file.
@@ -308,7 +388,10 @@ def read_columns(path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
             column = column.flatten()
             _refuse_nulls(column, name)
         arrays[name] = np.reshape(column.to_numpy(zero_copy_only=False), shape)
-    arrays["made_by"] = np.array((schema.metadata or {}).get(b"made_by", b"{}"))
+    metadata = schema.metadata or {}
+    arrays["made_by"] = np.array(metadata.get(b"made_by", b"{}"))
+    if COMPRESSION.encode() in metadata:
+        arrays[COMPRESSION] = np.array(metadata[COMPRESSION.encode()].decode())
     return arrays
 
 

@@ -3,7 +3,8 @@
 Arrays of the `.npz` file, written by a run or by other software: `embeddings` N×D and `labels` N;
 for a query–gallery split also `gallery_embeddings` and `gallery_labels`, and `self_index` N, the
 row of each query in the gallery, or −1; `paths` and `gallery_paths` where the images are files. A
-Parquet file has columns `embeddings`, `labels` and `paths`.
+Parquet file has columns `embeddings`, `labels` and `paths`. Both may hold codes of
+`dml embed --compress`, which are decoded.
 """
 
 from __future__ import annotations
@@ -27,12 +28,18 @@ from dml.core.file_formats import describe_no_arrays
 from dml.core.metric_names import OF_CATEGORIES
 from dml.core.npz_files import check_sizes
 from dml.core.regular_files import open_regular
-from dml.retrieval.embedding_file import OF_FILES, PARQUET, read_columns
+from dml.retrieval.embedding_file import (
+    COMPRESSION,
+    OF_FILES,
+    PARQUET,
+    read_columns,
+    read_compression,
+)
 from dml.retrieval.metrics import concatenate, mean_average_precision, retrieval_metrics
 
 ARRAYS = ("embeddings", "labels", "gallery_embeddings", "gallery_labels", "self_index")
 # Of images, network and file, which no score depends on.
-NAMES = ("paths", "gallery_paths", "made_by", "origin", *OF_FILES)
+NAMES = ("paths", "gallery_paths", "splits", "made_by", "origin", COMPRESSION, *OF_FILES)
 
 log = logging.getLogger(__name__)
 
@@ -293,6 +300,7 @@ def _convert(arrays: dict[str, np.ndarray]) -> None:
     Raises:
         ValueError: the first problem, which names the array.
     """
+    _decode(arrays)
     labels = {name: array for name, array in arrays.items() if "labels" in name}
     arrays.update(zip(labels, number_classes(labels), strict=True))
     for name in ("embeddings", "gallery_embeddings"):
@@ -302,11 +310,24 @@ def _convert(arrays: dict[str, np.ndarray]) -> None:
         arrays["self_index"] = _check_self_index(arrays)
 
 
+def _decode(arrays: dict[str, np.ndarray]) -> None:
+    """Replaces codes by the vectors that they stand for, and leaves out how they are stored.
+
+    Raises:
+        ValueError: the text that says so is damaged, or of other codes.
+    """
+    names = [name for name in ("embeddings", "gallery_embeddings") if name in arrays]
+    compression = read_compression(arrays.pop(COMPRESSION, None), *(arrays[name] for name in names))
+    if compression is not None:
+        for name in names:
+            arrays[name] = compression.decode(arrays[name])
+
+
 def _read_arrays(path: str | Path) -> dict[str, np.ndarray]:
-    """Returns the ARRAYS of a file, and warns of others."""
+    """Returns the ARRAYS of a file and how it stores them, and warns of others."""
     if Path(path).suffix == PARQUET:
         return _read_columns(Path(path))
-    check_sizes(Path(path), ARRAYS)
+    check_sizes(Path(path), [*ARRAYS, COMPRESSION])
     with open_regular(path) as opened, np.load(opened, allow_pickle=False) as file:
         names = [name for name in ARRAYS if name in file]
         if "gallery_embeddings" not in file:
@@ -319,6 +340,8 @@ def _read_arrays(path: str | Path) -> dict[str, np.ndarray]:
         needed = ARRAYS[:4] if "gallery_embeddings" in file else ARRAYS[:2]
         if missing := [name for name in needed if name not in file]:
             raise ValueError(f"it has no array {', '.join(missing)}")
+        if COMPRESSION in file:
+            names.append(COMPRESSION)
         arrays = {name: _read_array(file, path, name) for name in names}
         unused = sorted(set(file.files) - {*ARRAYS, *NAMES})
     if unused:
@@ -331,7 +354,7 @@ def _read_columns(path: Path) -> dict[str, np.ndarray]:
     arrays = read_columns(path, ARRAYS[:2])
     if "labels" not in arrays:
         raise ValueError("it has no column labels")
-    return {name: arrays[name] for name in ARRAYS[:2]}
+    return {name: arrays[name] for name in (*ARRAYS[:2], COMPRESSION) if name in arrays}
 
 
 def _read_array(file: np.lib.npyio.NpzFile, path: str | Path, name: str) -> np.ndarray:

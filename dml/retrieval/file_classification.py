@@ -47,7 +47,7 @@ def classify_file(
     limit = np.inf if max_distance is None else max_distance
     found = find_neighbors(Path(path), read.stored, read.vectors, read.rows, k, index)
     neighbors, distances = (part.reshape(-1, k) for part in found)
-    means = _sum_classes(read.stored.embeddings, labels)
+    means = _sum_classes(read.stored, labels)
     table = []
     for number, query in enumerate(queries):
         vector = read.vectors[number].double().numpy()
@@ -123,13 +123,14 @@ class _ClassSums(NamedTuple):
         return name, float(distances[nearest])
 
 
-def _sum_classes(embeddings: np.ndarray, labels: np.ndarray) -> _ClassSums:
+def _sum_classes(stored: ImageEmbeddings, labels: np.ndarray) -> _ClassSums:
     """Returns the sums of the rows N×D of each class, which are read in parts."""
     names, numbers, counts = np.unique(labels, return_inverse=True, return_counts=True)
-    sums = np.zeros((len(names), embeddings.shape[1]))
+    width = stored.decode(slice(1)).shape[1]
+    sums = np.zeros((len(names), width))
     is_unit = True
-    for start in range(0, len(embeddings), CHUNK):
-        part = np.asarray(embeddings[start : start + CHUNK], dtype=np.float64)
+    for start in range(0, len(stored.embeddings), CHUNK):
+        part = stored.decode(slice(start, start + CHUNK)).astype(np.float64)
         np.add.at(sums, numbers[start : start + CHUNK], part)
         lengths = np.linalg.norm(part, axis=1)
         is_unit = is_unit and bool((np.abs(lengths - 1) < UNIT).all())

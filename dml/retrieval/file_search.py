@@ -19,6 +19,7 @@ from dml.core.atomic_io import replace_file
 from dml.core.errors import UserError
 from dml.core.plain_text import print_plain
 from dml.core.text_columns import plain_text_columns
+from dml.retrieval.compressed_search import nearest_codes
 from dml.retrieval.embedding_file import ImageEmbeddings, open_embeddings
 from dml.retrieval.exact.near_pairs import MOST_PAIRS, NearPairs
 from dml.retrieval.exact.order import squared_distances
@@ -75,22 +76,27 @@ def read_queries(
     Raises:
         UserError: the file cannot be read, a row does not exist, or embeddings differ in size.
     """
-    stored = open_embeddings(path)
+    stored = open_embeddings(path, decoded=False)
     query_rows = np.array([_find_row(str(query), stored) for query in queries])
     is_new = query_rows < 0
     names = list(map(str, queries))
     for number, row in enumerate(query_rows):
         if row >= 0:
             names[number] = stored.paths[row]
-    vectors = _numbers(stored.embeddings[query_rows])
+    vectors = _numbers(stored.decode(query_rows))
     if is_new.any():
-        embedded = _numbers(embed(list(np.array(names)[is_new]), stored))
-        if embedded.shape[1] != vectors.shape[1]:
+        embedded = embed(list(np.array(names)[is_new]), stored)
+        width = vectors.shape[1]
+        if stored.compression is not None:
+            width = stored.compression.dimensions
+        if embedded.shape[1] != width:
             raise UserError(
                 f"query: embeddings of the network have {embedded.shape[1]} numbers, those of "
-                f"{path} {vectors.shape[1]}"
+                f"{path} {width}"
             )
-        vectors[is_new] = embedded.to(vectors.dtype)
+        if stored.compression is not None:
+            embedded = stored.compression.make_queries(embedded)
+        vectors[is_new] = _numbers(embedded).to(vectors.dtype)
     return Queries(stored, names, query_rows, vectors)
 
 
@@ -129,9 +135,26 @@ def search_file(
         "row": rows,
         "label": labels[rows],
         "path": stored.paths[rows],
-        "duplicate": distances <= DUPLICATE * np.repeat(vectors.double().norm(dim=1).numpy(), k),
+        "duplicate": _are_duplicates(read, rows, distances, k),
     }
     return read.files, pd.DataFrame(columns)
+
+
+def _are_duplicates(read: Queries, rows: np.ndarray, distances: np.ndarray, k: int) -> np.ndarray:
+    """Returns whether the neighbors Q·k of queries have their embedding.
+
+    Of a compressed file they have the query's code, up to rounding: the distance of a query to its
+    own code is not 0.
+    """
+    vectors, compression = read.vectors.double().numpy(), read.stored.compression
+    limits = DUPLICATE * np.linalg.norm(vectors, axis=1)
+    if compression is not None and read.stored.has_codes:
+        codes = compression.round_queries(read.vectors.numpy())
+        rounded = compression.decode(codes).astype(np.float64)
+        differences = read.stored.decode(rows) - np.repeat(rounded, k, axis=0)
+        distances = np.linalg.norm(differences, axis=1)
+        limits = limits + compression.largest_error
+    return distances <= np.repeat(limits, k)
 
 
 def find_neighbors(
@@ -153,9 +176,11 @@ def find_neighbors(
         index: see `search_file`.
 
     Raises:
-        UserError: k is too large, or embeddings cannot be compared.
+        UserError: k is too large, embeddings cannot be compared, or codes have no index.
     """
     is_new = query_rows < 0
+    if index:
+        stored.check_indexed(path)
     count = len(stored.embeddings)
     available = count if is_new.all() else count - 1
     if not 1 <= k <= available:
@@ -163,19 +188,31 @@ def find_neighbors(
             f"k: {k} is not between 1 and {available}, the images that a query can find"
         )
     try:
-        pool: Any = slice(None)
-        if index:
-            pool = _find_candidates(path, stored.embeddings, vectors, k)
-        points, numbers = _numbers(stored.embeddings[pool]), np.arange(count)[pool]
-        neighbors = nearest_neighbors(vectors, points, k=min(k + 1, len(points)))
+        if stored.compression is not None and stored.has_codes:
+            queries, codes = vectors.numpy(), stored.embeddings
+            near = nearest_codes(stored.compression, queries, codes, min(k + 1, count))
+        else:
+            near = _find_nearest(path, stored.embeddings, vectors, k, index)
     except ValueError as error:
         raise UserError(f"embeddings: {path}: {error}") from error
+    rows, distances = near
     # A stable sort leaves all in their order, except for the query itself.
-    rows = numbers[neighbors.indices.numpy()]  # a tensor of one number would give a number
     order = np.argsort(rows == query_rows[:, None], axis=1, kind="stable")[:, :k]
     rows = np.take_along_axis(rows, order, 1).ravel()
-    distances = np.take_along_axis(neighbors.distances.numpy(), order, 1).ravel()
-    return rows, distances
+    return rows, np.take_along_axis(distances, order, 1).ravel()
+
+
+def _find_nearest(
+    path: Path, points: np.ndarray, vectors: torch.Tensor, k: int, index: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the rows of the nearest k + 1 neighbors, or all, and their distances, Q×(k + 1)."""
+    pool: Any = slice(None)
+    if index:
+        pool = _find_candidates(path, points, vectors, k)
+    numbers, rows = _numbers(points[pool]), np.arange(len(points))[pool]
+    neighbors = nearest_neighbors(vectors, numbers, k=min(k + 1, len(numbers)))
+    indices = neighbors.indices.numpy()  # a tensor of one number would give a number
+    return rows[indices], neighbors.distances.numpy()
 
 
 def _numbers(embeddings: np.ndarray) -> torch.Tensor:

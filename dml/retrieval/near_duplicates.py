@@ -80,9 +80,10 @@ class NearDuplicates:
         """Returns lines on the distance, the number of pairs, and what is not in the tables."""
         lines = [f"distance    {self.max_distance:.4g}: {self.reason}"]
         images = int(self.groups["images"].sum())
-        lines.append(
-            f"pairs       {self.count:,}, of {images:,} images in {len(self.groups):,} groups"
-        )
+        groups = f"{len(self.groups):,} groups"
+        if len(self.groups) == 1:
+            groups = "1 group"
+        lines.append(f"pairs       {self.count:,}, of {images:,} images in {groups}")
         missing = self.count - len(self.pairs)
         if missing:
             lines.append(
@@ -116,6 +117,8 @@ def find_near_duplicates(
             the distance is no number of at least 0, or faiss is not installed.
     """
     stored = open_embeddings(path)
+    if index:
+        stored.check_indexed(path)
     if len(stored.embeddings) < 2:
         raise UserError(f"embeddings: {path} has a single image; two are needed")
     if max_distance is not None and not 0 <= max_distance < float("inf"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import NamedTuple
 
 import torch
@@ -77,7 +78,8 @@ def match_thresholds(
     genuine, impostor = _check_pairs(upper.sum(dim=1))
     errors = []
     for rate in rates:
-        matches = torch.tensor(int(rate * impostor), device=upper.device)  # of different classes
+        allowed = int(Fraction(str(rate)) * impostor)  # in floats, 0.29 · 100 is below 29
+        matches = torch.tensor(allowed, device=upper.device)  # of different classes
         bin_of_threshold = torch.searchsorted(upper[1].cumsum(0), matches, right=True)
         lower = _count_bits(embeddings, labels, int(bin_of_threshold))
         matches -= upper[1, :bin_of_threshold].sum()

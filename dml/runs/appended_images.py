@@ -167,7 +167,7 @@ def check_appendable(old: ImageEmbeddings, made_by: dict[str, Any], path: Path) 
             f"{made_by['network']}; use that network, or another file"
         )
     names = [name for name in made_by if name not in FREE]
-    for name in ("weights", *names):
+    for name in ("weights", "compress", *names):
         before, now = _value(old.made_by, name), _value(made_by, name)
         if before != now:
             raise UserError(
@@ -192,6 +192,8 @@ def _value(made_by: dict[str, Any], name: str) -> Any:
 
 
 def _show(value: Any) -> str:
+    if value is None:
+        return "not set"
     text = " ".join(value) if isinstance(value, list) else str(value)
     return text[:80] or "empty"
 
@@ -250,7 +252,8 @@ def join_rows(
     Args:
         old: the file.
         merge: of its rows with those of the list.
-        rows: the embedded ones, n×(1 + views)×D; None: nothing is embedded.
+        rows: the embedded ones, n×(1 + views)×D, or codes of them as in the file; None: nothing
+            is embedded.
         names, labels, states: of the list.
         made_by: of the result, unless it has several roots.
     """
@@ -279,6 +282,7 @@ def join_rows(
         roots,
         _join_column(old.file_sizes, states.sizes, merge),
         _join_column(old.file_times, states.times, merge),
+        old.compression,
     )
 
 

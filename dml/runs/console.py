@@ -26,6 +26,7 @@ from dml.core.secrets import mask_text
 from dml.core.statistics import Estimate, mean_per_repeat
 
 WIDEST = 1000  # columns of a terminal
+MAP_AT_R = "map_at_r"
 DASH = "\u2013"  # shown for missing numbers and values
 
 console = PlainConsole(soft_wrap=True)
@@ -74,6 +75,8 @@ def print_results(summary: dict[str, Any]) -> None:
     _print_thresholds(means)
     if "categories" in summary:
         _print_categories(summary["categories"], joined and joined["categories"])
+    if "compression" in summary["jobs"][0]:
+        _print_compression(summary["jobs"][0]["compression"], len(summary["jobs"]))
     scores = (f"{metric_label(name)} {cell}" for name, cell in trained.items())
     run_logger.info("scores: %s", ", ".join(scores))
 
@@ -88,6 +91,8 @@ def print_scores(result: dict[str, Any], names: Iterable[str] = ()) -> None:
     _print_thresholds(metrics)
     if "categories" in result:
         _print_categories(result["categories"])
+    if "compression" in result:
+        _print_compression(result["compression"])
 
 
 def _print_custom(
@@ -135,6 +140,49 @@ def _print_categories(
         cells = [_format_category(part[category].get(name)) for part, name, _ in columns]
         table.add_row(show_line(category), str(numbers["queries"]), *cells)
     _print_full_width(table)
+
+
+def _print_compression(compression: Mapping[str, Any], models: int = 1) -> None:
+    """Prints a table of the scores of smaller vectors, with intervals over classes.
+
+    Args:
+        compression: see `dml.retrieval.compression_scores`.
+        models: of the run; the table is that of the first.
+    """
+    caption = (
+        f"percent (95 % interval over {compression['classes']} classes), "
+        f"{compression['queries']} queries; fitted on {compression['fitted_on']}"
+    )
+    if compression["fitted_on_scored"]:
+        caption += ", which favors project, pca and int8"
+    title = f"{_name}bytes per vector"
+    if models > 1:
+        title += f", the first of {models} models"
+    table = Table(title=title, caption=caption)
+    table.add_column("vectors")
+    table.add_column("bytes", justify="right")
+    first = compression["rows"][0]
+    for metric in first["metrics"]:
+        table.add_column(metric_label(metric), justify="right")
+    table.add_column(f"{metric_label(MAP_AT_R)} - {first['form']}", justify="right")
+    for row in compression["rows"]:
+        cells = []
+        for values in row["metrics"].values():
+            interval = values["low"], values["high"]
+            cells.append(_format_interval(f"{100 * values['mean']:.2f}", *interval))
+        values = row["metrics"][MAP_AT_R]
+        interval = values["difference_low"], values["difference_high"]
+        difference = _format_interval(f"{100 * values['difference']:+.2f}", *interval)
+        cells.append("" if row is first else difference)
+        table.add_row(row["form"], f"{row['bytes']:,}", *cells)
+    _print_full_width(table)
+
+
+def _format_interval(number: str, low: float | None, high: float | None) -> str:
+    """Returns a number in percent with the bounds of its interval, `46.27 (44.10, 48.32)`."""
+    if low is None or high is None:
+        return number
+    return f"{number} ({100 * low:.2f}, {100 * high:.2f})"
 
 
 def _format_category(value: float | Mapping[str, Any] | None) -> str:

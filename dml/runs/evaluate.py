@@ -34,6 +34,12 @@ from dml.retrieval.embeddings import (
 )
 from dml.runs.build import Builder
 from dml.runs.category_scores import means_of_categories
+from dml.runs.compression_table import (
+    COMPRESS,
+    SmallerVectors,
+    check_uncompressed,
+    score_file_forms,
+)
 from dml.runs.console import console, print_line, print_scores
 from dml.runs.custom_metrics import CustomMetric, score_all
 from dml.runs.drawing_guard import attempt
@@ -42,6 +48,7 @@ from dml.runs.figures.match_errors import MATCH_ERRORS, draw_match_errors, thres
 from dml.runs.folder.code_changes import describe_changed_code
 from dml.runs.folder.run_folder import RunFolder, load_config
 from dml.runs.load import load_embedder
+from dml.runs.load_loss import score_loss
 from dml.runs.model import Model
 from dml.runs.resource_errors import translate_resource_errors
 from dml.runs.seen_classes import describe_seen, describe_seen_embeddings
@@ -61,12 +68,14 @@ FOR_BOTH = {
 CUSTOM_METRICS = "evaluation.metrics"
 MEASURES = "evaluation.measures"
 BY = "evaluation.by"
-FOR_EMBEDDINGS = {"embeddings", MEASURES, *FOR_BOTH}
+USUAL_RECALLS = (1, 2, 4, 8)  # values of K where no dataset has its own
+FOR_EMBEDDINGS = {"embeddings", MEASURES, COMPRESS, *FOR_BOTH}
 EVALUATIONS = "evaluations"  # folder below outputs/
 ELSEWHERE = "outputs=<folder> puts the scores elsewhere"
 OF_LOADING = ("data.workers", "data.eval_batch_size")
 OF_IMAGES = ("data.max_pixels", "data.skip_corrupt")  # of a run, unless they are typed
-FOR_RUN = {"run", "trust", "save", "data.root", BY, MEASURES, *OF_LOADING, *OF_IMAGES, *FOR_BOTH}
+FOR_RUN = {"run", "trust", "save", "data.root", BY, MEASURES, COMPRESS, *FOR_BOTH}
+FOR_RUN |= {*OF_LOADING, *OF_IMAGES}
 
 
 @dataclass(frozen=True)
@@ -190,7 +199,9 @@ def _score_file(
         folder = Path(config.outputs) / EVALUATIONS
     measures = _asked_measures(config, typed)
     outputs = _Outputs.check(config, folder, source.name, measures, f"{source.stem}.")
+    forms = _asked_forms(config, typed)
     embeddings = load_embeddings(source, resolve_device(config.device))
+    check_uncompressed(source, forms)
     if seen := describe_seen_embeddings(source):
         print_line(f"note: {seen}")
     if embeddings.queries_are_in_gallery:
@@ -199,7 +210,7 @@ def _score_file(
             "add self_index to the file: the row of each query in the gallery"
         )
     try:
-        scores = _scores(config, embeddings, (1, 2, 4, 8), config)
+        scores = _scores(config, embeddings, USUAL_RECALLS, config)
         scores |= _measure(measures, embeddings)
     except ConfigError:
         raise
@@ -212,7 +223,11 @@ def _score_file(
         images = read_stored_images(source, embeddings)
         outputs.errors.write(embeddings, *images, config.evaluation.backend)
     outputs.draw_curve(scores, embeddings)
-    return {"name": source.name, "stand_in": False, "metrics": scores}, outputs.scores
+    result = {"name": source.name, "stand_in": False, "metrics": scores}
+    if forms:
+        recall_at, backend = config.recall_at or USUAL_RECALLS, config.evaluation.backend
+        result["compression"] = score_file_forms(source, embeddings, forms, recall_at, backend)
+    return result, outputs.scores
 
 
 def _read_images(builder: Builder, has_run: bool) -> ImageIndex:
@@ -253,20 +268,17 @@ def _score_network(
         print_line(f"note: {note}")
     split = protocol_test(trained.protocol.splits, index)
     is_divided = has_seen_classes(trained.protocol.splits) and (index.roles == "train").any()
-    backbone, loss = trained.backbone["name"], trained.loss["name"]
     if config.run is not None:
         if changed := describe_changed_code(trained.code, config.run):
             print_line(f"note: {changed}")
         _check_classes(config.run, index, split, is_divided)
         target = _folder_of_run(config, typed)
         embedder = load_embedder(trained, config.run, 0, 0)
-        name = f"{method_name(loss, trained.method['name'])} on {trained.data.variant}"
-        if (models := trained.protocol.repeats * FOLDS[trained.protocol.splits]) > 1:
-            name += f", the first of {models} models"
+        name = _name_run(trained)
     else:
         target = _folder_of_network(config, is_divided)
         torch.manual_seed(config.seed)  # of weights that are not pretrained
-        embedder, name = builder.embedder(), f"{backbone} on {config.data.variant}"
+        embedder, name = builder.embedder(), f"{trained.backbone['name']} on {config.data.variant}"
     if is_divided:
         name += f", {SEEN_CLASSES}"
     measures = _asked_measures(config, typed)
@@ -275,22 +287,29 @@ def _score_network(
     if config.save is not None:
         ours = partial(is_file_of, origin)
         check_output(stored, "save", (), ours, config.overwrite, hint="overwrite=true")
+    training = _training_images(trained, index)
+    smaller = SmallerVectors(_asked_forms(config, typed), training.query)
+    smaller.check(embedder.embedding_size, len(split.query))
     set_precision(trained.precision, device)
     model = Model(builder, embedder.to(device), index, device, builder.source(index))
     embeddings = model.embed(split)
-    references = model.embed_references(_training_images(trained, index))
+    references = model.embed_references(training)
     scores = _scores(config, embeddings, index.recall_at, trained)
     scores |= _measure(measures, embeddings, _embed_validation(model, config.run, measures))
+    scores |= _accuracies(model, embeddings, references, config.run)
     result: dict[str, Any] = {
         "name": name,
         "stand_in": index.stand_in,
         "embedding_size": embedder.embedding_size,
-        "metrics": scores | model.accuracies(embeddings, references),
+        "metrics": scores,
     }
     by = config.evaluation.by if BY in typed else trained.evaluation.by
     if by is not None:
         result["categories"] = model.evaluator(split).score_categories(embeddings)
         result["metrics"] |= means_of_categories(result["categories"])
+    result |= smaller.score(
+        model.embed, embeddings, config.recall_at or index.recall_at, trained.evaluation.backend
+    )
     if config.save is not None:
         save_embeddings(stored, embeddings, split.names, config.save, origin)
         print_line(f"embeddings  {stored}")
@@ -298,8 +317,37 @@ def _score_network(
         images = images_of_split(split)
         outputs.errors.write(embeddings, *images, index.class_names, trained.evaluation.backend)
     outputs.draw_curve(scores, embeddings)
-    names = [*trained.evaluation.metrics, *config.evaluation.metrics]
-    return result, outputs.scores, names
+    return result, outputs.scores, [*trained.evaluation.metrics, *config.evaluation.metrics]
+
+
+def _accuracies(
+    model: Model, embeddings: SplitEmbeddings, references: SplitEmbeddings | None, run: str | None
+) -> dict[str, float]:
+    """Returns the accuracies of a closed set: by training images, and by the loss of a run.
+
+    Args:
+        model: of the images that are scored.
+        embeddings: of the test images.
+        references: of the training images; None without a closed set.
+        run: the run folder.
+    """
+    if references is None:
+        return {}
+    accuracies = model.accuracies(embeddings, references)
+    if run is not None:
+        size = model.embedder.embedding_size
+        accuracies |= score_loss(model.config, run, size, embeddings, model.index)
+    return accuracies
+
+
+def _name_run(trained: Config) -> str:
+    """Returns loss, method and data of a run, and which of its models is evaluated."""
+    method = method_name(trained.loss["name"], trained.method["name"])
+    name = f"{method} on {trained.data.variant}"
+    models = trained.protocol.repeats * FOLDS[trained.protocol.splits]
+    if models > 1:
+        name += f", the first of {models} models"
+    return name
 
 
 def _folder_of_network(config: EvaluateConfig, is_divided: bool) -> Path:
@@ -371,6 +419,11 @@ def _asked_measures(config: EvaluateConfig, typed: Collection[str]) -> list[str]
     if MEASURES not in typed:
         return []
     return list(dict.fromkeys(config.evaluation.measures))
+
+
+def _asked_forms(config: EvaluateConfig, typed: Collection[str]) -> list[str]:
+    """Returns the forms of smaller vectors that the user gave; an experiment's do not count."""
+    return config.evaluation.compress if COMPRESS in typed else []
 
 
 def _measure(

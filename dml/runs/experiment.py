@@ -37,6 +37,8 @@ from dml.data.protocol import Job, trained_classes
 from dml.models.freezing import describe_trained
 from dml.models.lora import ALL, describe_adapters
 from dml.runs.category_scores import write_categories
+from dml.runs.compressed_rows import check_size
+from dml.runs.compression_table import COMPRESS
 from dml.runs.console import console, print_line, print_results
 from dml.runs.context import RunContext
 from dml.runs.drawing_guard import DrawingGuard
@@ -253,6 +255,8 @@ class Experiment:
             if config.optim.schedule_unit == "steps":
                 length *= model.schedule.steps_per_epoch
             build = model.build_optimizer
+            for form in config.evaluation.compress:
+                check_size(form, model.embedder.embedding_size, len(model.job.train), COMPRESS)
             notes = list(dict.fromkeys(model.check_custom_parts()))  # each once
             notes += dry_run(model.method, config, build, length, *sizes, context.device)
         for note in notes:

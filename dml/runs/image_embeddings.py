@@ -61,6 +61,13 @@ from dml.runs.appended_images import (
     read_states,
 )
 from dml.runs.build import Builder
+from dml.runs.compressed_rows import (
+    COMPRESS,
+    check_form,
+    check_size,
+    compress_rows,
+    encode_rows,
+)
 from dml.runs.figures.drawing import check_picture
 from dml.runs.figures.run_figures import draw_search_results
 from dml.runs.load import compose_network, open_network
@@ -96,6 +103,7 @@ def embed(
     skip_corrupt: bool = False,
     thumbnails: int = 0,
     append: bool = False,
+    compress: str | None = None,
 ) -> ImageEmbeddings:
     """Embeds images in batches, as `dml evaluate` does; memory does not depend on their number.
 
@@ -126,10 +134,13 @@ def embed(
             and drop rows of images that `images` (a folder, a list in a file, or an image) no
             longer has; rows of other folders and lists stay. Without such a file it is made. All
             rows are in memory while it is written.
+        compress: form in which embeddings are stored (`dml.core.compression_forms`), such as
+            `int8` or `pca128+binary`; fitted on the images of the split train of a dataset, else on
+            all images, and by `append` as in the file. The result holds the decoded vectors.
 
     Raises:
-        UserError: network or images cannot be read, an image cannot be decoded, or the file cannot
-            be written.
+        UserError: network or images cannot be read, an image cannot be decoded, the form does not
+            fit the embeddings, or the file cannot be written.
         ConfigError: options without effect.
     """
     check_options(network, images, options)
@@ -145,6 +156,7 @@ def embed(
         options,
         trust,
         skip_corrupt,
+        compress,
     )
     with _advise_to_skip():
         return _embed(request, output, overwrite, thumbnails, append)
@@ -165,13 +177,16 @@ class _Request:
     options: Sequence[str] = ()
     trust: bool = False
     skip_corrupt: bool = False
+    compress: str | None = None
 
     def check(self) -> None:
-        """Raises UserError if a number is out of its range."""
+        """Raises UserError if a number is out of its range, or a form has no effect or is none."""
         if self.batch_size is not None and not 1 <= self.batch_size <= MOST_IMAGES:
             raise UserError(f"batch_size: {self.batch_size} is not between 1 and {MOST_IMAGES:,}")
         if not 0 <= self.views <= MOST_VIEWS:
             raise UserError(f"views: {self.views} is not between 0 and {MOST_VIEWS:,}")
+        if self.compress is not None:
+            check_form(self.compress, self.views, self.dtype)
 
 
 @dataclass(frozen=True)
@@ -192,7 +207,7 @@ def _embed(
 ) -> ImageEmbeddings:
     """See `embed`; the options of a request may be those that a file of embeddings holds."""
     request.check()
-    _check_thumbnails(thumbnails, output)
+    _check_thumbnails(thumbnails, output, request.compress)
     with ExitStack() as stack:
         if output is None:
             if append:
@@ -223,6 +238,9 @@ def _embed_all(request: _Request, path: Path, overwrite: bool, thumbnails: int) 
     if network is None:
         network = _open_network(request, options)
     model = _make_model(network, options, images.index)
+    if request.compress is not None:
+        width = None if request.features else model.embedder.embedding_size
+        check_size(request.compress, width, len(model.index.images))
     for note in describe_images(model.index, scored=False):
         log.warning("note: %s", note)
     made_by = _describe(request, options, model, origin)
@@ -232,14 +250,19 @@ def _embed_all(request: _Request, path: Path, overwrite: bool, thumbnails: int) 
     with translate_resource_errors(), open_store_folder(folder):
         rows = _embed_rows(model, made_by, folder)
         views = rows[:, 1:] if request.views else None
+        vectors, compression = rows[:, 0], None
+        if request.compress is not None:
+            vectors, compression = compress_rows(request.compress, vectors, images.splits)
+            made_by = {**made_by, COMPRESS: request.compress}
         embeddings = ImageEmbeddings(
-            rows[:, 0],
+            vectors,
             _names(model.index),
             images.labels,
             made_by,
             views,
             images.splits,
             **states,
+            compression=compression,
         )
         viewer = _make_viewer(embeddings, model.index, thumbnails) if thumbnails else None
         embedding_file.write_embeddings(path, embeddings, viewer)
@@ -247,10 +270,15 @@ def _embed_all(request: _Request, path: Path, overwrite: bool, thumbnails: int) 
     return embedding_file.open_embeddings(path)
 
 
-def _check_thumbnails(side: int, output: str | Path | None) -> None:
+def _check_thumbnails(side: int, output: str | Path | None, compress: str | None) -> None:
     """Raises UserError if thumbnails have no file that takes them, or a side out of its range."""
     if not side:
         return
+    if compress is not None:
+        raise UserError(
+            "compress: viewers of a file with thumbnails read plain embeddings; leave one of "
+            "--compress and --thumbnails out"
+        )
     if not 1 <= side <= MOST_THUMBNAIL:
         raise UserError(f"thumbnails: {side} is not between 1 and {MOST_THUMBNAIL}")
     if output is None or Path(output).suffix != embedding_file.PARQUET:
@@ -312,7 +340,7 @@ def _check_append(request: _Request, path: Path, overwrite: bool, thumbnails: in
 
 def _append(request: _Request, path: Path) -> ImageEmbeddings:
     """Embeds what is new or has changed, and writes it with the other rows of a file."""
-    old = embedding_file.open_embeddings(path, "append")
+    old = embedding_file.open_embeddings(path, "append", decoded=False)
     check_known(old, path)
     source = Path(str(request.images))
     root = os.path.realpath(source)
@@ -346,11 +374,15 @@ def _append(request: _Request, path: Path) -> ImageEmbeddings:
                 model = _make_model(network, options, kept)
                 origin = _describe_origin(request, images.index)
                 made_by = _describe(request, options, model, origin)
-                check_appendable(old, made_by, path)
+                compressed = {} if request.compress is None else {COMPRESS: request.compress}
+                check_appendable(old, made_by | compressed, path)
                 if len(embedded):
                     content = states.sizes[embedded].tolist(), states.times[embedded].tolist()
                     positions = np.flatnonzero(merge.old_rows < 0)
                     rows = _embed_rows(model, made_by, folder, content, positions)
+                if old.compression is not None and rows is not None:
+                    rows = encode_rows(old.compression, rows[:, 0])[:, None]
+                made_by |= compressed
             made = join_rows(old, merge, rows, names, labels, states, made_by)
             index_changes = old.embeddings, merge.old_rows
             embedding_file.write_embeddings(path, made)
@@ -362,9 +394,9 @@ def _append(request: _Request, path: Path) -> ImageEmbeddings:
         f"{merge.dropped:,}",
         f"{int((merge.old_rows >= 0).sum()):,}",
     )
-    written = embedding_file.open_embeddings(path)
+    written = embedding_file.open_embeddings(path, decoded=False)
     move_index(path, *index_changes, written.embeddings)
-    return written
+    return embedding_file.open_embeddings(path) if written.has_codes else written
 
 
 def _list_again(request: _Request, old: ImageEmbeddings, root: str) -> _Images | None:
@@ -561,7 +593,7 @@ def _is_of(origin: str, network: str, names: np.ndarray, path: Path) -> bool:
     A file of an earlier version tells no origin: network and names of the images are compared.
     """
     try:
-        stored = embedding_file.open_embeddings(path)
+        stored = embedding_file.open_embeddings(path, decoded=False)
     except UserError:
         return False
     made_by = stored.made_by if isinstance(stored.made_by, dict) else {}
@@ -605,7 +637,9 @@ def search(
 ) -> pd.DataFrame:
     """Returns the k nearest images of each query, by Euclidean distance in float64.
 
-    Ties go to the lower row. A query that is in the file is left out of its own neighbors.
+    Ties go to the lower row. A query that is in the file is left out of its own neighbors. Of a
+    compressed file, distances are those to the decoded vectors, and codes of signs are candidates
+    by their Hamming distance (`dml.retrieval.compressed_search`).
 
     Args:
         embeddings: a file of `dml.embed`, of `dml evaluate save=`, or of other software.
@@ -641,7 +675,7 @@ def search(
     limit = np.inf if max_distance is None else max_distance
     matches = table["distance"] < limit
     if picture is not None:
-        made_by = embedding_file.open_embeddings(embeddings).made_by
+        made_by = embedding_file.open_embeddings(embeddings, decoded=False).made_by
         background = find_background(made_by)
         drawn = table.assign(matches=matches)
         draw_search_results(names, drawn, Path(picture), background, origin, max_pixels)

@@ -69,7 +69,7 @@ class JobRun:
             `selection_section`), `best_epoch`, `best_step`, `steps`; of training `seconds` and
             `images_per_second`; without a search also `metrics` (test, best weights, and those of
             `evaluation.measures`) and `untrained` (test, before training); with `evaluation.by`
-            also `categories` (test, best weights). `collapsed` if the
+            also `categories` and `compression` (test, best weights). `collapsed` if the
             embeddings of the validation images by the best network are all equal.
 
         Raises:
@@ -190,6 +190,10 @@ class JobRun:
             if self.config.evaluation.by is not None and result["metrics"]:
                 result["categories"] = scores.score_categories()
                 result["metrics"] |= means_of_categories(result["categories"])
+            if self.config.evaluation.compress and result["metrics"]:
+                compression = scores.score_forms()
+                if compression is not None:
+                    result["compression"] = compression
         self.world.broadcast_from_main(lambda: self._store(result))
         if self.figures is not None:
             self.model.restore_random_state()  # pictures do not depend on interruptions

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from dml.core.errors import UserError
 from dml.core.metric_names import ACCURACIES
 from dml.data.protocol import FOLDS, Split
 from dml.methods.chance_constrained import StageStart
 from dml.methods.extra_metrics import ExtraMetrics, false_match_rates
+from dml.retrieval.compression_scores import score_forms
 from dml.retrieval.embeddings import SplitEmbeddings, save_embeddings
+from dml.runs.compression_table import fit_on_training
 from dml.runs.context import JobModel
 from dml.runs.figures.run_figures import AFTER, BEFORE, draw_test_images
 from dml.runs.folder.run_folder import EMBEDDINGS, STAGE_EMBEDDINGS
 from dml.training.stopping import NO_SCORE, Stopping
 
+log = logging.getLogger(__name__)
 COLLAPSED = "collapsed"  # a metric: 1 if all embeddings of an evaluation are equal
 TEST_CURVE = "test_"  # start of the columns of `evaluation.test_curve` in history.csv
 
@@ -157,6 +162,31 @@ class JobScores:
         """Returns the scores of each category of the test images, after `score_test`."""
         split = self.model.job.test
         return self.model.evaluator(split).score_categories(self._embeddings[AFTER])
+
+    def score_forms(self) -> dict[str, Any] | None:
+        """Returns the scores of smaller vectors of the test images, after `score_test`.
+
+        They are fitted on the embeddings of the training images.
+
+        Returns:
+            See `dml.retrieval.compression_scores`. None, with a warning: a form does not fit the
+            embeddings, such as those that vary in few dimensions only.
+        """
+        model = self.model
+        embeddings = self._embeddings[AFTER].to(model.device)
+        fitting = fit_on_training(model.embed, model.job.train, embeddings)
+        evaluation = model.config.evaluation
+        recall_at = model.job.test.query.index.recall_at
+
+        def score() -> dict[str, Any] | None:
+            forms, backend = evaluation.compress, evaluation.backend
+            try:
+                return score_forms(embeddings, forms, fitting, recall_at, backend)
+            except UserError as error:  # the training stands without them
+                log.warning("%s", error)
+                return None
+
+        return model.world.broadcast_from_main(score)
 
     def draw(self, folder: Path, trained: bool) -> None:
         """Draws the test images before and after training.

@@ -147,8 +147,7 @@ def load(
     network = embedder.to(device), nn.Sequential(*steps)
     if not loss:
         return network
-    weights, key = _list_models(source)[repeat or 0, fold or 0], (repeat or 0, fold or 0)
-    trained = load_loss(config, source, weights, embedder.embedding_size, key)
+    trained = load_loss(config, source, embedder.embedding_size, repeat or 0, fold or 0)
     return *network, trained.to(device)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,10 @@ from torch import Tensor, nn
 
 from dml.config.schema import Config
 from dml.core.errors import UserError, first_line
+from dml.data.image_index import ImageIndex
 from dml.data.protocol import create_jobs
 from dml.losses.class_logits import class_logits
+from dml.retrieval.embeddings import SplitEmbeddings
 from dml.runs.build import Builder
 from dml.runs.folder.run_folder import RunFolder
 from dml.training.checkpoint_files import read_checkpoint
@@ -52,24 +55,78 @@ class TrainedLoss(nn.Module):
         """
         return self.logits(embeddings).softmax(dim=1)
 
+    def accuracy(self, embeddings: Tensor, names: Sequence[str]) -> float:
+        """Returns the share of images (0–1) whose class has the largest logit.
+
+        Args:
+            embeddings: B×D.
+            names: B names of classes; an image of a class that was not trained is never right.
+
+        Raises:
+            UserError: see `logits`.
+        """
+        largest_B = self.logits(embeddings).argmax(dim=1).tolist()
+        right = 0
+        for position, name in zip(largest_B, names, strict=True):
+            right += self.classes[position] == name
+        return right / len(names)
+
+
+def score_loss(
+    config: Config,
+    run: str | Path,
+    embedding_size: int,
+    embeddings: SplitEmbeddings,
+    index: ImageIndex,
+) -> dict[str, float]:
+    """Returns `accuracy_loss` of the queries of a closed set, by the logits of the first model.
+
+    Nothing for a method without a loss, and for a loss without logits.
+
+    Args:
+        config: of the run.
+        run: the run folder.
+        embedding_size: of its network.
+        embeddings: of the test images.
+        index: the images of the run.
+    """
+    names = _class_names(index, embeddings.query_labels.tolist())
+    try:
+        trained = load_loss(config, run, embedding_size, 0, 0, index)
+        trained = trained.to(embeddings.query.device)
+        return {"accuracy_loss": trained.accuracy(embeddings.query, names)}
+    except UserError:
+        return {}
+
+
+def _class_names(index: ImageIndex, labels: Sequence[int]) -> list[str]:
+    """Returns the names of labels; numbers as text where classes have no names."""
+    names = index.class_names
+    return [str(names[label] if names else label) for label in labels]
+
 
 def load_loss(
-    config: Config, folder: str | Path, weights: Path, embedding_size: int, key: tuple[int, int]
+    config: Config,
+    folder: str | Path,
+    embedding_size: int,
+    repeat: int,
+    fold: int,
+    index: ImageIndex | None = None,
 ) -> TrainedLoss:
-    """Returns the loss of a model in evaluation mode; its images are read, for their classes.
+    """Returns the loss of a model in evaluation mode, with the classes of its images.
 
     Args:
         config: of the run.
         folder: of the run.
-        weights: `best.pt` of the model.
         embedding_size: of its network.
-        key: repeat and fold of the model.
+        repeat, fold: of the model.
+        index: its images; None: they are read.
 
     Raises:
         UserError: the images are gone or others, or the weights do not fit.
     """
     builder = Builder(config)
-    index = builder.index()
+    index = index or builder.index()
     if RunFolder(folder).has_other_images(index):
         raise UserError(
             f"load: the images of {folder} have changed since the training, so that the classes of "
@@ -77,7 +134,8 @@ def load_loss(
         )
     protocol, noise = config.protocol, config.data.label_noise
     jobs = create_jobs(protocol.splits, protocol.repeats, index, noise, config.seed)
-    job = next(job for job in jobs if job.key == key)
+    job = next(job for job in jobs if job.key == (repeat, fold))
+    weights = Path(folder, "checkpoints", f"repeat{repeat}-fold{fold}", "best.pt")
     method = builder.method(job.train.num_classes, embedding_size)
     try:
         method.load_state_dict(read_checkpoint(weights)["method"])
@@ -86,6 +144,4 @@ def load_loss(
     loss = getattr(method, "loss", None)
     if not isinstance(loss, nn.Module):
         raise UserError(f"load: method {config.method['name']} has no loss to load")
-    names = index.class_names
-    classes = [str(names[label] if names else label) for label in job.train.classes]
-    return TrainedLoss(loss, classes).eval()
+    return TrainedLoss(loss, _class_names(index, job.train.classes.tolist())).eval()

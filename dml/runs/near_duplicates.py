@@ -47,6 +47,7 @@ def find_duplicates(
         check_not_input(Path(picture), "picture", embeddings)
     made = find_near_duplicates(embeddings, max_distance, index)
     if picture is not None and len(made.groups):
-        background = find_background(embedding_file.open_embeddings(embeddings).made_by)
+        made_by = embedding_file.open_embeddings(embeddings, decoded=False).made_by
+        background = find_background(made_by)
         draw_groups(made.pairs, Path(picture), background, origin, max_pixels)
     return made

@@ -40,7 +40,7 @@ def describe_seen_embeddings(path: Path) -> str | None:
 
     Rows of the split `train` count as seen, whatever the network.
     """
-    arrays = _read_texts_of(path)
+    arrays = read_texts_of(path)
     made_by = read_made_by(arrays["made_by"])
     trained = int((arrays["splits"] == "train").sum())
     if trained:
@@ -55,7 +55,7 @@ def describe_seen_embeddings(path: Path) -> str | None:
     return None
 
 
-def _read_texts_of(path: Path) -> dict[str, np.ndarray]:
+def read_texts_of(path: Path) -> dict[str, np.ndarray]:
     """Returns labels, splits and `made_by` of a file; empty arrays for those that are no texts."""
     names = ("labels", "splits", "made_by")
     if path.suffix == PARQUET:

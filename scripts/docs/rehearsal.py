@@ -45,14 +45,14 @@ def rehearse_all(experiments: Sequence[str], outputs: Path) -> int:
     """Rehearses experiments, prints a line for each, and returns 1 if one had problems, else 0.
 
     Args:
-        experiments: ids; empty for all of the papers, which are also written to the summary.
+        experiments: ids; empty for all, which are also written to the summary.
         outputs: folder of the runs.
     """
     writes_summary = not experiments
     if writes_summary:
         check_output(SUMMARY, "rehearsal", (), begins_with(PAGE.partition("\n")[0]), hint="")
     console.quiet = True  # a line per experiment is enough
-    ids = experiments or [id for id in experiment_ids() if load_experiment(id).source]
+    ids = experiments or experiment_ids()
     check_ids(ids)  # before the first one trains
     rows, status = [], 0
     for id in ids:

@@ -161,7 +161,11 @@ COMMANDS = {
     "runs list": Command(RUNS, "loss=ms:text --runs=outputs:input", "--json"),
     "runs best": Command(RUNS, "best loss=ms:text --runs=outputs:input", "--json"),
     "runs compare": Command(
-        RUNS, "compare run:input run:input --runs=outputs:input", needs_all=True
+        RUNS,
+        "compare run:input run:input --runs=outputs:input",
+        "--no-queries --metrics=recall_at_2:text",
+        changes=("run",),  # embeddings of its test images are kept there
+        needs_all=True,
     ),
     "runs rm": Command(RUNS, "rm run:input --runs=outputs:input", "--yes", changes=("run",)),
     "runs clean": Command(

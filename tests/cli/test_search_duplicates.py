@@ -47,7 +47,7 @@ def test_a_table_without_a_gap(file, capsys):
     assert "set a distance with --max-distance" in shown.err
     assert shown.out.count("\n") == 4  # two tables of a row
     main([str(file), "--duplicates", "--max-distance", "0"])
-    assert "pairs       1, of 2 images in 1 groups" in capsys.readouterr().err
+    assert "pairs       1, of 2 images in 1 group" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,16 @@
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 from scipy.stats import ttest_ind
 
 from dml.core.statistics import (
     Estimate,
     Moments,
+    clustered_mean,
     combine_scores,
     holm,
     std_of_half_width,
@@ -86,3 +89,44 @@ def test_intervals_are_over_repeats_of_means_over_folds():
     assert math.isclose(found["ci95"], 4.302653 * 0.2 / math.sqrt(3), rel_tol=1e-6)
     alone = combine_scores(results[:2])["map_at_r"]
     assert (alone["ci95"], alone["std"], alone["repeats"]) == (None, None, 1)
+
+
+def matrix_interval(values, clusters):
+    """The interval of Bell and McCaffrey with its matrices: an intercept, clusters of any size."""
+    total = len(values)
+    hat = np.full((total, total), 1 / total)
+    residuals = (np.eye(total) - hat) @ values
+    variance, rows = 0.0, []
+    for cluster in np.unique(clusters):
+        members = np.flatnonzero(clusters == cluster)
+        block = np.eye(len(members)) - hat[np.ix_(members, members)]
+        levels, vectors = np.linalg.eigh(block)
+        root = vectors @ np.diag(levels**-0.5) @ vectors.T
+        weights = np.ones(len(members)) @ root / total
+        variance += float(weights @ residuals[members]) ** 2
+        rows.append(weights @ (np.eye(total) - hat)[members])
+    products = np.array(rows) @ np.array(rows).T
+    levels = np.linalg.eigvalsh(products)
+    freedom = levels.sum() ** 2 / (levels**2).sum()
+    return stats.t.ppf(0.975, freedom) * variance**0.5
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (3, 3, 3, 3), (1, 2, 9), (5, 40, 2, 7, 7)])
+def test_clustered_interval_equals_its_matrices(sizes):
+    clusters = np.repeat(np.arange(len(sizes)), sizes)
+    values = np.random.default_rng(len(sizes)).normal(size=len(clusters)) + clusters
+    estimate = clustered_mean(values, clusters)
+    assert estimate.mean == pytest.approx(values.mean())
+    assert estimate.clusters == len(sizes)
+    assert estimate.half_width == pytest.approx(matrix_interval(values, clusters))
+
+
+def test_clusters_of_one_value_have_the_t_interval():
+    values = np.array([0.3, 0.1, 0.7, 0.2])
+    names = np.array(["b", "a", "d", "c"])
+    assert clustered_mean(values, names).half_width == pytest.approx(Estimate(tuple(values)).ci95)
+
+
+def test_equal_values_have_no_width_and_one_cluster_no_interval():
+    assert clustered_mean(np.zeros(6), np.arange(6) // 2) == (0.0, 0.0, 3)
+    assert clustered_mean(np.arange(3.0), np.zeros(3)) == (1.0, None, 1)

@@ -18,6 +18,8 @@ from dml.data.transforms import ToInput, eval_transform, train_transform
 from dml.models.embedder import Embedder
 from dml.models.small_cnn import SmallCNN
 from dml.retrieval import nearest_neighbors, retrieval_metrics
+from dml.retrieval.compression_scores import Fitting, score_forms
+from dml.retrieval.embeddings import SplitEmbeddings
 from dml.runs.embeddings import Evaluator
 from tests.data.trees import save
 from tests.pretended_cuda.waits import count_waits, listed
@@ -98,3 +100,18 @@ def test_neighbors_are_those_of_the_float64_ranking(case):
     embeddings = reference.CASES[case](torch.Generator().manual_seed(0))
     found = nearest_neighbors(embeddings.cuda(), k=9)
     assert torch.equal(found.indices.cpu(), reference.ranking(embeddings)[1][:, :9])
+
+
+@pytest.mark.parametrize("forms", [["int8", "project3"], ["binary", "float16"]])
+def test_smaller_vectors_score_as_on_the_cpu(forms):
+    random = np.random.default_rng(0)
+    points = torch.from_numpy(random.normal(size=(60, 6)).astype(np.float32))
+    labels = torch.arange(60) % 6
+    fitting = Fitting(points.numpy(), "them", True)
+    table = {}
+    for device in ("cpu", "cuda"):
+        embeddings = SplitEmbeddings(points, labels).to(device)
+        table[device] = score_forms(embeddings, forms, fitting, [1, 4])
+        gallery = SplitEmbeddings(points, labels, points, labels, torch.arange(60)).to(device)
+        assert score_forms(gallery, forms, fitting, [1, 4]) == table[device]
+    assert table["cuda"] == table["cpu"]

@@ -94,6 +94,18 @@ def test_tables_say_what_the_networks_have_seen(cells, tmp_path):
         assert known.source
 
 
+def test_the_report_of_a_part_shows_what_has_not_run(cells, tmp_path):
+    """A section in which one row has a run and the others have none."""
+    chosen = [cell for cell in cells if cell.options.protocol.name == "traditional"][:3]
+    first = chosen[0].options
+    write_run(tmp_path, first, [[0.5]], embedding_size=first.embedder.size)
+    report = build_report(load_experiment("foundation"), chosen, tmp_path)
+    (section,) = report.sections
+    stored = [bool(row.stored) for row in section.rows]
+    assert sorted(stored) == [False, False, True]
+    assert len(section_table(section, report).columns[0].cells) == 3
+
+
 @pytest.mark.parametrize("data", ["cub", "cars", "sop", "inshop"])
 def test_a_pass_of_the_published_images(data):
     """The traditional protocol has one pass per epoch, also where a file has the features."""

@@ -124,3 +124,12 @@ def test_pairs_of_one_kind_alone(labels):
     ):
         with pytest.raises(ValueError, match="pairs of the same and of different classes"):
             compute(torch.eye(4))
+
+
+@pytest.mark.parametrize("rate", [0.29, 0.57, 0.58, 0.07])
+def test_a_rate_of_whole_pairs_is_reached(rate):
+    """Of 100 pairs of different classes: 0.29 · 100 is below 29 in floats."""
+    x = torch.tensor([float(i) for i in range(10)] + [100.0 + 11 * i for i in range(10)])[:, None]
+    labels = torch.tensor([0] * 10 + [1] * 10)
+    (errors,) = retrieval.match_thresholds(x, labels, [rate])
+    assert errors.fmr == rate

@@ -248,3 +248,36 @@ def test_a_file_with_thumbnails_is_not_left_without_them(photos):
     for more in ({}, {"thumbnails": 16}):
         with pytest.raises(UserError, match="thumbnails and neighbors are those of all images"):
             embed(output="x.parquet", **more)
+
+
+@pytest.mark.parametrize("output", ["x.npz", "x.parquet"])
+@pytest.mark.parametrize("form", ["int8", "pca4+binary", "truncate8"])
+@pytest.mark.promise(
+    "guides/smaller_vectors.md",
+    "images are appended to a compressed file: they are stored as its rows are, by what was fitted "
+    "when it was made; another form is refused in one line",
+)
+def test_new_rows_of_a_compressed_file_are_stored_as_the_old_ones(photos, form, output):
+    embed(output=output, compress=form)
+    before = open_embeddings(output, decoded=False)
+    draw(photos / "kind0" / "00a.png", 99)
+    made = embed(output=output, compress=form)
+    after = open_embeddings(output, decoded=False)
+    assert after.compression.to_text() == before.compression.to_text()
+    assert len(made.paths) == 13
+    row = made.paths.tolist().index("photos/kind0/00a.png")
+    plain = embed(output=None, append=False)
+    assert np.array_equal(np.delete(after.embeddings, row, 0), before.embeddings)
+    codes = before.compression.encode(plain.embeddings[row : row + 1])
+    # Batches of other sizes round in another way, by up to a step of int8.
+    expected = after.compression.decode(codes)
+    np.testing.assert_allclose(after.decode(slice(row, row + 1)), expected, atol=1e-2)
+    others = {"int8": "binary", "pca4+binary": None, "truncate8": "truncate9"}
+    with pytest.raises(UserError, match=f"append: compress of {output} is {form[:5]}"):
+        embed(output=output, compress=others[form])
+
+
+def test_a_plain_file_is_not_appended_to_in_fewer_bytes(photos):
+    embed()
+    with pytest.raises(UserError, match=r"compress of x\.npz is not set, and would be int8"):
+        embed(compress="int8")

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import dml
 from dml.config.check import check
@@ -86,6 +87,47 @@ def test_evaluate_gives_the_scores_of_the_run(run, photos, capsys):
     metrics = json.loads(path.read_text())["metrics"]
     for name, value in summary_of(run)["metrics"].items():
         assert metrics[name] == value["mean"], name
+    assert "accuracy_loss" not in metrics  # a loss of pairs has no logits
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("loss=proxy_anchor", "method=plain"),
+        ("loss=soft_triple", "method=plain"),
+        ("loss=proxy_nca", "method=metrix", "optim.lr=0.05"),
+    ],
+    ids=["proxy_anchor", "soft_triple", "proxy_nca+metrix"],
+)
+def test_evaluate_prints_the_accuracy_by_logits_of_the_loss(photos, tmp_path, words, capsys):
+    """By the most similar proxy, image by image, from the loss that `dml.load` returns."""
+    training = (*RUN, f"data.root={photos}", f"outputs={tmp_path}", *words)
+    folder = Path(dml.train(training)["folder"])
+    assert commands.evaluate([f"run={folder}", f"outputs={tmp_path}/again"]) == 0
+    assert "accuracy (loss)" in capsys.readouterr().out
+    (path,) = Path(tmp_path, "again").rglob("evaluation.json")
+    embedder, transform, loss = dml.load(folder, loss=True)
+    index = divide_classes(read_folder(photos, 0, shared_classes=True), Shares(0.2, 0.2, 0))
+    tested = np.flatnonzero(index.roles == "test")
+    right = 0
+    for row in tested:
+        image = Image.open(index.images[row])
+        with torch.no_grad():
+            probabilities = loss.probabilities(embedder(transform(image)[None]))[0]
+        class_folder = Path(index.images[row]).parent.name
+        right += loss.classes[int(probabilities.argmax())] == class_folder
+    assert json.loads(path.read_text())["metrics"]["accuracy_loss"] == right / len(tested)
+
+
+class MethodWithoutLoss(torch.nn.Module):
+    """As a method of a user may be: it computes its loss itself."""
+
+
+def test_a_method_without_a_loss_is_evaluated(run, evaluated, monkeypatch):
+    monkeypatch.setattr("dml.runs.build.Builder.method", lambda *sizes: MethodWithoutLoss())
+    metrics = evaluated(f"run={run}", given=("outputs",))["metrics"]
+    assert "accuracy_class_mean" in metrics
+    assert "accuracy_loss" not in metrics
 
 
 @pytest.mark.promise(

@@ -5,6 +5,8 @@ import torch
 
 import dml
 from dml.core.errors import UserError
+from dml.losses import ProxyNCAPlusPlusLoss
+from dml.runs.load_loss import TrainedLoss
 from dml.training.checkpoint_files import read_checkpoint
 
 
@@ -29,3 +31,33 @@ def test_what_holds_no_loss_or_no_logits(run_tiny, tmp_path):
     embedder, _, loss = dml.load(folder, loss=True)
     with pytest.raises(UserError, match="loss: ContrastiveLoss has no logits of classes"):
         loss.probabilities(torch.randn(3, embedder.embedding_size))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("loss=contrastive", "method=xbm"),
+        ("loss=c1", "method=ccp"),
+        ("loss=mfcwms", "method=plain"),
+    ],
+    ids=["xbm", "ccp", "mfcwms"],
+)
+def test_the_loss_of_every_method_has_the_weights_of_the_training(run_tiny, words):
+    _, folder = run_tiny("protocol.epochs=1", *words)
+    _, _, loss = dml.load(folder, loss=True)
+    weights = sorted(folder.glob("checkpoints/*/best.pt"))[0]
+    stored = read_checkpoint(weights)["method"]
+    state = loss.loss.state_dict()
+    assert state.keys() <= {name.removeprefix("loss.") for name in stored}
+    for name, value in state.items():
+        torch.testing.assert_close(value, stored[f"loss.{name}"])
+
+
+def test_the_accuracy_counts_names_of_the_largest_logits():
+    """By hand: two of four are right, one has another class, one a class without a proxy."""
+    loss = ProxyNCAPlusPlusLoss(3, 3)
+    with torch.no_grad():
+        loss.proxies.copy_(torch.eye(3))
+    trained = TrainedLoss(loss, ["wren", "auk", "kite"])  # not in alphabetical order
+    embeddings = torch.eye(3)[[0, 1, 2, 0]]
+    assert trained.accuracy(embeddings, ["wren", "auk", "auk", "owl"]) == 2 / 4

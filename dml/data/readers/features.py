@@ -47,7 +47,12 @@ def read_features(
         raise UserError(
             f"data.root: no .npz file {path} of features{reason}; to write one: {command}"
         )
-    stored = open_embeddings(path, "data.root")
+    stored = open_embeddings(path, "data.root", decoded=False)
+    if stored.compression is not None:
+        raise UserError(
+            f"data.root: {path} holds vectors as {stored.compression.form.name}; embed the images "
+            f"without --compress"
+        )
     if stored.labels is None:
         raise UserError(f"data.root: {path} has no labels; embed images whose classes are known")
     _check_finite(path, "embeddings", stored.embeddings)

@@ -159,11 +159,15 @@ class RunFolder:
 
     def has_other_images(self, index: ImageIndex) -> bool:
         """Returns whether a dataset is known to be another one than that of the run."""
+        known = self.fingerprint()
+        return known is not None and known != index.fingerprint()
+
+    def fingerprint(self) -> str | None:
+        """Returns the fingerprint of the dataset of the run; None if it is not known."""
         stored = None
         with suppress(UserError):  # a damaged file tells nothing
             stored = read_json(self.dataset)
-        known = stored.get("fingerprint") if isinstance(stored, dict) else None
-        return known is not None and known != index.fingerprint()
+        return stored.get("fingerprint") if isinstance(stored, dict) else None
 
     def trained_classes(self) -> set[str]:
         """Returns the names of the classes that the run was trained on, as far as it tells."""
