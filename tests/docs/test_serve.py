@@ -122,6 +122,15 @@ def test_embeddings_of_another_network_are_refused(workplace, composed):
         serve({})
 
 
+def test_a_photo_of_another_size_than_that_of_the_network_is_refused(workplace):
+    settings = workplace / "my-net" / "preprocessor_config.json"
+    settings.write_text(json.dumps({**json.loads(settings.read_text()), "do_resize": False}))
+    content = (workplace / "new.jpg").read_bytes()
+    answer = serve({}).post("/neighbors", content=content, headers=JPEG)
+    expected = {"detail": "the image: 45x37 pixels; the network takes 24x24"}
+    assert (answer.status_code, answer.json()) == (422, expected)
+
+
 def test_the_vector_database_returns_the_nearest_photos(workplace, capsys):
     pytest.importorskip("lancedb")
     expected, distances = nearest(3)

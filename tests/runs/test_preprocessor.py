@@ -179,7 +179,7 @@ def test_what_is_no_image_is_refused(prepare_by, tmp_path, kind):
 @pytest.mark.promise(
     "guides/serve.md",
     "an image has not the size that the network takes, and the settings do not resize: `embed` "
-    "names both sizes",
+    "names both sizes, and so does the answer of the service, with status 422",
 )
 def test_an_image_of_another_size_than_that_of_the_network_is_refused(
     prepare_by, images, monkeypatch

@@ -42,7 +42,9 @@ def prepare(file: str | Path | IO[bytes]) -> np.ndarray:
     pixels_HWC = crop(decode(file))
     height, width = pixels_HWC.shape[:2]
     if SIZE is not None and [height, width] != SIZE:
-        raise ValueError(f"{file}: {height}x{width} pixels; the network takes {SIZE[0]}x{SIZE[1]}")
+        raise ValueError(
+            f"{name(file)}: {height}x{width} pixels; the network takes {SIZE[0]}x{SIZE[1]}"
+        )
     if CONFIG["do_flip_channel_order"]:
         pixels_HWC = pixels_HWC[:, :, ::-1]
     scaled_HWC = pixels_HWC * np.float32(CONFIG["rescale_factor"])
@@ -50,11 +52,16 @@ def prepare(file: str | Path | IO[bytes]) -> np.ndarray:
     return np.ascontiguousarray(((scaled_HWC - mean) / std).transpose(2, 0, 1))
 
 
+def name(file: str | Path | IO[bytes]) -> str:
+    """Returns the name of an image file for a message."""
+    return str(file) if isinstance(file, str | Path) else "the image"
+
+
 def decode(file: str | Path | IO[bytes]) -> np.ndarray:
     """Returns the upright pixels of an image file, uint8 H×W×3."""
     with Image.open(file) as opened:
         if opened.mode.startswith(("I", "F")):
-            raise ValueError(f"{file}: 16- and 32-bit pixels; save it with 8 bits")
+            raise ValueError(f"{name(file)}: 16- and 32-bit pixels; save it with 8 bits")
         image = ImageOps.exif_transpose(opened)
         if image.has_transparency_data:
             image = put_on_background(image.convert("RGBA"), is_bitmap=opened.format == "BMP")
@@ -160,5 +167,5 @@ def kernel(distances: np.ndarray) -> np.ndarray:
 
 
 if __name__ == "__main__":
-    for name, embedding in zip(sys.argv[1:], embed(sys.argv[1:]), strict=True):
-        print(name, *embedding)
+    for path, embedding in zip(sys.argv[1:], embed(sys.argv[1:]), strict=True):
+        print(path, *embedding)
