@@ -1,4 +1,4 @@
-"""The wrapper of docs/guides/mteb.md scores a made task of mteb as this package scores its images."""
+"""The wrapper of docs/guides/mteb.md scores a made task as this package scores its images."""
 
 import io
 import re
