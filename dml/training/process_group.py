@@ -214,14 +214,14 @@ SINGLE_PROCESS = ProcessGroup()
 
 
 @contextmanager
-def distributed_session(device: str, timeout: timedelta = TIMEOUT) -> Iterator[ProcessGroup]:
+def distributed_session(device: str, timeout: timedelta | None = None) -> Iterator[ProcessGroup]:
     """Connects the processes that the launcher started, for one run.
 
     After a failed run, the next run of a multirun connects again.
 
     Args:
         device: the option `device`, which determines the backend.
-        timeout: for a process or machine that hangs.
+        timeout: for a process or machine that hangs; None: `TIMEOUT`.
 
     Raises:
         UserError: the other processes cannot be reached.
@@ -231,6 +231,7 @@ def distributed_session(device: str, timeout: timedelta = TIMEOUT) -> Iterator[P
     if launch.size == 1:
         yield SINGLE_PROCESS
         return
+    timeout = timeout or TIMEOUT
     rank, size = launch.rank, launch.size
     on_gpu = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
     backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"

@@ -10,14 +10,7 @@ import torch
 
 from dml.cli.machine.cuda_tests import try_cuda_tests
 from dml.cli.machine.device import try_gpu, try_machine, try_precisions, try_step
-from dml.cli.machine.disk import (
-    LOCKS_REMEDY,
-    OTHER_FOLDER,
-    try_locks,
-    try_locks_of,
-    try_space,
-    try_writing,
-)
+from dml.cli.machine.disk import OTHER_FOLDER, try_locks, try_locks_of, try_space, try_writing
 from dml.cli.machine.network import OFFLINE, try_dataset, try_hub
 from dml.cli.machine.outcome import Check
 from dml.cli.machine.processes import exchange_in, try_processes
@@ -38,13 +31,12 @@ def list_common_checks(outputs: Path, world: ProcessGroup) -> Iterator[Check]:
         outputs: folder of runs.
         world: the processes of torchrun, or `SINGLE_PROCESS`.
     """
+    exchange, locks = partial(try_processes), partial(try_locks, outputs)
     if world.size > 1:
         device = "cuda" if torch.cuda.is_available() else "cpu"
         exchange, locks = partial(exchange_in, world, device), partial(try_locks_of, outputs, world)
-    else:
-        exchange, locks = try_processes, partial(try_locks, outputs)
     yield Check("processes", "tensors between processes", exchange, PROCESSES_REMEDY)
-    yield Check("locks", "a lock of two processes", locks, LOCKS_REMEDY)
+    yield Check("locks", "a lock of two processes", locks, OTHER_FOLDER)
 
 
 def list_other_checks(outputs: Path) -> Iterator[Check]:

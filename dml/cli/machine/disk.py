@@ -58,11 +58,15 @@ def try_writing(outputs: Path) -> Outcome:
     """Writes a file as runs do, synced and renamed, and reads it."""
     content = os.urandom(1 << 20) * (SAMPLE_BYTES >> 20)
     with scratch_folder(outputs) as scratch:
+        sample = scratch / "sample"
         start = time.perf_counter()
-        with replace_file(scratch / "sample") as temporary:
-            temporary.write_bytes(content)
+        try:
+            with replace_file(sample) as temporary:
+                temporary.write_bytes(content)
+        except OSError as error:
+            return Outcome(error.strerror or first_line(error), OTHER_FOLDER, works=False)
         seconds = time.perf_counter() - start
-        if (scratch / "sample").read_bytes() != content:
+        if sample.read_bytes() != content:
             return Outcome("other bytes are read than were written", OTHER_FOLDER, works=False)
     return Outcome(f"{SAMPLE_BYTES >> 20} MB, {SAMPLE_BYTES / seconds / 1e6:.0f} MB/s")
 

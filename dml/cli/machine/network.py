@@ -73,7 +73,7 @@ def _send(address: str, answer: Future[str]) -> None:
         is_proxy = error.code == 407
         answer.set_result("the proxy asks for a password" if is_proxy else "")
     except urllib.error.URLError as error:
-        is_error = isinstance(error.reason, Exception)
-        answer.set_result(first_line(error.reason) if is_error else str(error.reason))
+        reason = error.reason  # a text, or the error of the connection
+        answer.set_result(reason if isinstance(reason, str) else first_line(reason))
     except (*NETWORK_ERRORS, OSError, ValueError) as error:
         answer.set_result(first_line(error))
