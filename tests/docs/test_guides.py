@@ -31,7 +31,7 @@ BLOCK = re.compile(r"(?:<!-- (needs [^>]*|slow) -->\n)?```(sh|python)\n(.*?)```"
 FILE = re.compile(r"^`(my_\S+)`:\n\n```\w+\n(.*?)```", re.M | re.S)
 # Installation and services.
 SETUP = ("git", "cd", "make", "source", "pip", "wandb", "mlflow", "tensorboard", "uvicorn", "curl")
-SEPARATE = ("plan",)  # has tests of its own
+SEPARATE = ("check", "plan")  # has tests of its own
 
 
 def blocks(page: Path) -> Iterator[tuple[str, str, str]]:

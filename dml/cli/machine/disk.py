@@ -24,7 +24,7 @@ from dml.training.process_group import ProcessGroup
 SAMPLE_BYTES = 32 << 20
 LEAST_BYTES = 1 << 30  # free: checkpoints and embeddings of a run
 FIRST_ROW_BYTES = 4 << 30  # free: CUB, packed and unpacked, weights and runs
-ANSWER_SECONDS = 30.0
+ANSWER_SECONDS = 60.0  # of a process that is started
 FREE_SECONDS = 10.0  # from the kill of a process until its lock is free
 OTHER_FOLDER = "choose a folder on another disk: outputs=<folder>"
 LOCKS_REMEDY = (

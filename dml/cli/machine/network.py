@@ -7,6 +7,7 @@ import threading
 import urllib.error
 import urllib.request
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -51,7 +52,7 @@ def _ask(address: str) -> Outcome:
 
     A thread asks: nothing else limits the time in which the address of a host is looked up.
     """
-    host = urlsplit(address).hostname or mask_text(address)
+    host = _find_host(address)
     answer: Future[str] = Future()
     threading.Thread(target=_send, args=(address, answer), daemon=True).start()
     try:
@@ -61,6 +62,15 @@ def _ask(address: str) -> Outcome:
     if not reason:
         return Outcome(f"{host} answers")
     return Outcome(f"{host}: {reason}", OFFLINE, works=False, is_needed=False)
+
+
+def _find_host(address: str) -> str:
+    """Returns the host of an address, or the address if it has none."""
+    with suppress(ValueError):  # it is no address
+        host = urlsplit(address).hostname
+        if host:
+            return host
+    return mask_text(address)
 
 
 def _send(address: str, answer: Future[str]) -> None:

@@ -16,11 +16,12 @@ import torch
 
 from dml.cli.machine.outcome import Outcome
 from dml.core.errors import UserError, first_line
+from dml.runs.workers import without_ctrl_c
 from dml.training.device import resolve_device
 from dml.training.process_group import ProcessGroup, distributed_session
 
 START = "spawn"  # a forked process cannot use CUDA
-LIMIT_SECONDS = 45.0  # from the start of a process to its answer
+LIMIT_SECONDS = 60.0  # from the start of processes to their answers
 MOST = 8  # processes
 TIMED_BYTES = 16 << 20  # of the tensor whose sum is timed
 REMEDIES = {
@@ -47,7 +48,8 @@ def try_processes() -> Outcome:
         "TORCHELASTIC_RUN_ID": "check",  # started by a launcher, not left over
     }
     with start_processes(_join, [(rank, variables, device) for rank in range(count)]) as answers:
-        texts = [receive(answer, LIMIT_SECONDS) for answer in answers]
+        end = time.monotonic() + LIMIT_SECONDS
+        texts = [receive(answer, max(0.0, end - time.monotonic())) for answer in answers]
     return _judge(texts, device)
 
 
@@ -125,7 +127,8 @@ def start_processes(
         for values in arguments:
             ours, theirs = context.Pipe()
             process: Any = context.Process(target=target, args=(theirs, *values), daemon=True)  # type: ignore[attr-defined]
-            process.start()
+            with without_ctrl_c():
+                process.start()
             theirs.close()
             processes.append(process)
             connections.append(ours)
@@ -144,7 +147,7 @@ def receive(connection: Connection, seconds: float) -> Any:
         UserError: it ends without an answer, or does not answer in time.
     """
     if not connection.poll(seconds):
-        raise UserError(f"a process has not answered for {seconds:.0f} s")
+        raise UserError("a process does not answer")
     try:
         return connection.recv()
     except EOFError as error:

@@ -1,6 +1,7 @@
 """The folder of runs: written to, locked, measured, and left as it was."""
 
 import errno
+import multiprocessing
 import os
 import shutil
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ import pytest
 
 from dml.cli.machine import disk, processes
 from dml.cli.machine.disk import scratch_folder, try_locks, try_locks_of, try_space, try_writing
-from dml.core.errors import UserError
+from dml.core.errors import RunStopped, UserError
 from dml.training.process_group import distributed_session
 from tests.training.processes import in_two_processes
 
@@ -74,6 +75,11 @@ def test_a_disk_without_locks(tmp_path, monkeypatch):
     assert outcome.result.endswith("this disk has no locks")
 
 
+@pytest.mark.promise(
+    "guides/check_a_machine.md",
+    "the folder cannot be written to, or has no locks: the lines say so, the rest is tried, and "
+    "the exit status is 1",
+)
 @pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES])
 def test_a_disk_that_cannot_be_written_to(tmp_path, monkeypatch, code):
     def refuse(**options):
@@ -125,6 +131,22 @@ def test_free_space(tmp_path, monkeypatch, free, state):
     assert outcome.state == state
     assert measured == [tmp_path]
     assert outcome.result == f"{free / 1e9:.1f} GB"
+
+
+@pytest.mark.promise(
+    "guides/check_a_machine.md",
+    "the command is stopped: its processes end, and what it has written is removed",
+)
+def test_a_stop_ends_processes_and_leaves_nothing(tmp_path, monkeypatch):
+    def stop(answer, seconds):
+        assert answer.recv() == ""  # the process holds the lock
+        raise RunStopped("stopped by SIGTERM", 143)
+
+    monkeypatch.setattr(disk, "receive", stop)
+    with pytest.raises(RunStopped):
+        try_locks(tmp_path / "outputs")
+    assert not multiprocessing.active_children()
+    assert not [*tmp_path.iterdir()]
 
 
 def test_a_folder_that_a_run_has_written_to_meanwhile_stays(tmp_path):

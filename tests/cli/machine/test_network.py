@@ -55,6 +55,10 @@ def test_a_proxy_that_asks_for_a_password(server):
     assert try_dataset(f"{server}/407").state == "note"
 
 
+@pytest.mark.promise(
+    "guides/check_a_machine.md",
+    "there is no internet: two notes say so within four seconds, and the exit status stays 0",
+)
 def test_a_silent_server_is_not_waited_for(monkeypatch):
     monkeypatch.setattr(network, "SECONDS", 0.1)
     monkeypatch.setattr(network, "_send", lambda address, answer: time.sleep(5))
