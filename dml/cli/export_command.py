@@ -29,7 +29,9 @@ def parser() -> Parser:
     parser.add_argument("folder", help="created if necessary; replaces an earlier export")
     add_model(parser)
     add_trust(parser, "the run")
-    parser.add_argument("--onnx", action="store_true", help="also write model.onnx")
+    add = parser.add_argument
+    add("--onnx", action="store_true", help="also write model.onnx, and embed_onnx.py to run it")
+    add("--torch-export", action="store_true", help="also write model.pt2, for torch alone")
     return parser
 
 
@@ -48,6 +50,6 @@ def main(words: Sequence[str]) -> int:
     if made.card_kept:
         advice = "README.md was edited and is kept; check that it describes this network"
     print_plain(f"exported    {made.folder}: {advice}")
-    if made.difference is not None:
-        print_plain(f"model.onnx  differs from PyTorch by at most {made.difference:.0e}")
+    for name, difference in made.differences.items():
+        print_plain(f"{name:<10}  differs from PyTorch by at most {difference:.0e}")
     return 0

@@ -46,8 +46,9 @@ COMMANDS = {
     "runs": Command("lists, compares and removes runs", "best data=cub"),
     "prepare": Command("downloads and checks a dataset", "cub"),
     "plan": Command("estimates the cost of an experiment", "mft_table1"),
+    "check": Command("tries this machine before long runs", "outputs=/shared/outputs"),
 }
-DISTRIBUTED = "train"  # the command that several processes work on together
+DISTRIBUTED = ("train", "check")  # commands that several processes work on together
 COMPOSED = ("train", "evaluate")  # by Hydra
 PACKAGES = ("torch", "hydra")  # without these, the environment is not active
 VERSION = "--version"
@@ -86,7 +87,7 @@ def _run(words: list[str]) -> int:
 
 
 def _run_command(name: str, words: list[str]) -> int:
-    if name != DISTRIBUTED and is_torchrun():
+    if name not in DISTRIBUTED and is_torchrun():
         launch = read_launch()
         if launch.rank > 0:
             return ExitStatus.FINISHED  # the first process does it, once

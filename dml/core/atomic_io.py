@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -22,6 +23,9 @@ from dml.core.regular_files import read_regular_text
 def replace_file(path: str | Path) -> Iterator[Path]:
     """Yields a temporary path next to `path`; at the end, syncs the file and renames it to `path`.
 
+    The file gets the mode that the umask gives to a new file, also where a library replaces the
+    temporary file by one of its own (safetensors: 0600).
+
     After an error, such as a full disk, the temporary file is removed and the old file is kept; a
     killed process leaves a `.partial` file, which is ignored.
 
@@ -37,9 +41,14 @@ def replace_file(path: str | Path) -> Iterator[Path]:
     temporary = path.with_name(f".{path.name}.{uuid4().hex[:8]}.partial")
     try:
         # New: a link of this name that somebody has planted is not followed.
-        os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        created = os.open(temporary, flags, 0o666)
+        mode = stat.S_IMODE(os.fstat(created).st_mode)
+        os.close(created)
         yield temporary
         with open(temporary, "rb") as file:
+            if stat.S_IMODE(os.fstat(file.fileno()).st_mode) != mode:
+                os.fchmod(file.fileno(), mode)
             os.fsync(file.fileno())
         fault_point("before_rename")
         check_held(path)  # again: the folder may have been replaced while the file was written

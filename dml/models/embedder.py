@@ -5,6 +5,7 @@ Shapes: B images, c channels, h×w maps or t tokens (class token first), D embed
 
 from __future__ import annotations
 
+import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal
@@ -220,3 +221,11 @@ def compile_backbone(embedder: Embedder, choice: bool | str) -> None:
     """
     if choice:
         embedder.backbone.compile(mode=choice if isinstance(choice, str) else None)
+
+
+def hash_weights(embedder: nn.Module) -> str:
+    """Returns a digest of the weights of a network, which files of its embeddings carry."""
+    weights = hashlib.sha256()
+    for name, value in embedder.state_dict().items():
+        weights.update(name.encode() + value.cpu().numpy().tobytes())
+    return weights.hexdigest()[:16]

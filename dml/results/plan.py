@@ -70,10 +70,16 @@ def estimate_hours(cell: Cell) -> float | None:
 
 def estimate_embedding_hours(cfg: Any) -> float | None:
     """Returns the hours of one pass of the evaluated images; None if they are unknown."""
-    speed, images = _training_speed(cfg), _train_images(cfg.data.reader["_target_"])
+    speed, images = _training_speed(cfg), count_evaluated_images(cfg)
     if speed is None or images is None:
         return None
-    return _evaluated_images(cfg, images) * EVALUATION_COST / speed / 3600
+    return images * EVALUATION_COST / speed / 3600
+
+
+def count_evaluated_images(cfg: Any) -> float | None:
+    """Returns about how many images an evaluation embeds; None if it is unknown."""
+    images = _train_images(cfg.data.reader["_target_"])
+    return None if images is None else _evaluated_images(cfg, images)
 
 
 def estimate_training_hours(cfg: Any) -> float | None:

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 import torch
 from PIL import ImageColor
-from torch import Tensor, nn
+from torch import Tensor
 
 from dml.config.schema import Config
 from dml.config.stored_network import parse_network
@@ -40,7 +40,7 @@ from dml.data.readers.image_tree import walk_images
 from dml.data.samplers import augmentation_seeds
 from dml.data.thumbnails import make_thumbnail
 from dml.data.transforms import Views
-from dml.models.embedder import Embedder
+from dml.models.embedder import Embedder, hash_weights
 from dml.retrieval import embedding_file
 from dml.retrieval.embedding_file import ImageEmbeddings
 from dml.retrieval.file_classification import classify_file
@@ -492,7 +492,7 @@ def _describe(
         "network": request.network,
         "repeat": request.repeat,
         "fold": request.fold,
-        "weights": _hash_weights(model.embedder),
+        "weights": hash_weights(model.embedder),
         "options": options,
         "features": request.features,
         "views": request.views,
@@ -504,14 +504,6 @@ def _describe(
         "batch_size": resolve_eval_batch_size(request.batch_size or "auto", pixels, model.device),
         "device": model.device.type,
     }
-
-
-def _hash_weights(embedder: nn.Module) -> str:
-    """Returns a digest of the weights of a network."""
-    weights = hashlib.sha256()
-    for name, value in embedder.state_dict().items():
-        weights.update(name.encode() + value.cpu().numpy().tobytes())
-    return weights.hexdigest()[:16]
 
 
 def _embed_rows(

@@ -9,12 +9,10 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, overload
 
-import numpy as np
 import torch
 from PIL import Image
 from safetensors import SafetensorError
@@ -35,29 +33,27 @@ from dml.core.metric_names import is_score, metric_label
 from dml.core.regular_files import check_possible, read_regular_text
 from dml.core.replaced_folder import recover_folder, replace_folder
 from dml.data.decode import load_image
-from dml.data.image_dataset import ImageDataset
-from dml.data.image_index import Subset
 from dml.models.embedder import Embedder
 from dml.models.identity import FeatureNetwork, Identity
 from dml.models.lora import OtherWeightsError, merge_adapters
-from dml.models.onnx_form import make_onnx
 from dml.runs.build import Builder
+from dml.runs.exported_forms import write_form_files
 from dml.runs.folder.code_changes import describe_changed_code
 from dml.runs.folder.exported_folder import (
     CARD,
     CARD_DIGEST,
     DIGEST,
     FILES,
-    ONNX,
     check_belonging,
     check_target,
     digest_export,
     drop_digest,
     hash_bytes,
     read_edited_card,
+    remove_bytecode,
     write_digest,
 )
-from dml.runs.folder.run_folder import RunFolder, load_config
+from dml.runs.folder.run_folder import RunFolder, load_config, load_options
 from dml.runs.folder.stored_run import WEIGHTS
 from dml.runs.load_loss import TrainedLoss, load_loss
 from dml.runs.network_options import check_model
@@ -65,8 +61,6 @@ from dml.training.checkpoint_files import read_checkpoint
 from dml.training.process_state import restored_process_state
 
 MOST_BELOW = 8  # networks, each trained on the features of the next
-SIZES = 20  # images whose size is compared
-USUAL_SIZE = 64, 64  # pixels, where the images of a run are gone
 TEXT = """\
 ---
 license: other  # TODO: the license of the weights; that of the images may limit it
@@ -334,12 +328,13 @@ class Exported(NamedTuple):
     Attributes:
         folder: its folder.
         card_kept: True if a model card was there that somebody had edited, which stays.
-        difference: the largest one of the ONNX form from PyTorch; None without that form.
+        differences: name of the file of each form for other programs → largest difference of its
+            embeddings from those of PyTorch.
     """
 
     folder: Path
     card_kept: bool
-    difference: float | None
+    differences: dict[str, float]
 
 
 def export(
@@ -380,8 +375,9 @@ def write_export(
     fold: int | None = None,
     onnx: bool = False,
     trust: bool = False,
+    torch_export: bool = False,
 ) -> Exported:
-    """Writes an export; see `export`, and `export_onnx` for `onnx`."""
+    """Writes an export; see `export`, and `write_forms` for `onnx` and `torch_export`."""
     check_model(run_folder, repeat, fold, WEIGHTS)
     run = RunFolder(run_folder)
     check_possible(folder)
@@ -396,7 +392,10 @@ def write_export(
     weights = {name: value.clone() for name, value in embedder.state_dict().items()}
     numbers = {"repeat": repeat or 0, "fold": fold or 0}
     card = TEXT.format(c=config, network=embedder, scores=_describe_scores(run), **numbers)
-    edited, difference = read_edited_card(target), None
+    edited, differences = read_edited_card(target), {}
+    chosen = {"onnx": onnx, "torch_export": torch_export}
+    forms = [name for name, is_chosen in chosen.items() if is_chosen]
+    remove_bytecode(target)
     with replace_folder(target, FILES) as new:
         texts = {}
         for source in (run.config, run.best):
@@ -410,9 +409,9 @@ def write_export(
         _save_weights(weights, new / WEIGHTS, metadata)
         write_bytes(new / CARD, card.encode() if edited is None else edited)
         fault_point("export_written")
-        if onnx:
-            difference = export_onnx(new, trust)
-    return Exported(Path(folder), edited is not None, difference)
+        if forms:
+            differences = write_forms(new, forms, trust)
+    return Exported(Path(folder), edited is not None, differences)
 
 
 def _describe_scores(run: RunFolder) -> str:
@@ -439,54 +438,21 @@ def _save_weights(weights: dict[str, Tensor], path: Path, metadata: dict[str, st
 
 
 @restored_process_state()
-def export_onnx(folder: Path, trust: bool = False) -> float:
-    """Writes `model.onnx` beside an exported network, for any number of images in a batch.
+def write_forms(folder: Path, forms: Collection[str], trust: bool = False) -> dict[str, float]:
+    """Writes forms of an exported network for other programs; see `dml.runs.exported_forms`.
 
-    Its input `images` is prepared by the transform of `dml.load`, its output is `embeddings`. It is
-    traced at the size of the run's images. Height and width stay free if the run does not fix them
-    and the result agrees with PyTorch at other sizes too.
+    Args:
+        folder: of the export.
+        forms: names of `dml.runs.exported_forms.FORMS`.
+        trust: see `dml.load`.
 
     Returns:
-        The largest difference of its embeddings from those of PyTorch.
+        Name of the file of each form → largest difference of its embeddings from PyTorch's.
 
     Raises:
         UserError: a package is missing, the network has no such form, or the difference is large.
+        OSError: a file cannot be written.
     """
     config, embedder = open_network(folder, trust=trust)
-    size = config.transform.size or embedder.input.size
-    if size:
-        height, width = size, size
-    else:
-        height, width = _image_size(config, embedder)
-    form = make_onnx(embedder, height, width, may_be_free=size is None)
-    with replace_file(folder / ONNX) as temporary:
-        form.program.save(temporary)
-    return form.difference
-
-
-def _image_size(config: Config, embedder: Embedder) -> tuple[int, int]:
-    """Returns height and width of a run's images, which keep the size of the dataset's.
-
-    If they cannot be read, or differ, a warning says what is used instead.
-    """
-    builder = Builder(config)
-    try:
-        index = builder.index()
-        images = ImageDataset(
-            Subset(index, np.arange(len(index.images))), builder.transforms(embedder).test
-        )
-        rows = range(0, len(images), 1 + len(images) // SIZES)
-        sizes = Counter(tuple(images[row][0].shape[1:]) for row in rows)
-    except Exception as error:  # of many classes: the images may be gone, or damaged
-        reason = f"the run's images cannot be read ({first_line(error)})"
-        sizes = Counter({USUAL_SIZE: 1})
-    else:
-        reason = f"the run's images have {len(sizes)} sizes"
-        if len(sizes) == 1:
-            reason = ""
-    (height, width), _ = sizes.most_common(1)[0]
-    if reason:
-        warnings.warn(
-            f"onnx: {reason}; the network is traced for {height}x{width} pixels", stacklevel=4
-        )
-    return height, width
+    run_digest = check(load_options(folder, trust)).digest  # of a search: as it was started
+    return write_form_files(folder, config, embedder, forms, run_digest)

@@ -61,7 +61,7 @@ def start_workers(work: Work, config: Config, folder: Path, count: int) -> Itera
         # Results may depend on the number of threads.
         arguments = (work, placed, folder, inode, output, torch.get_num_threads())
         process = spawn.Process(target=_run, args=arguments)
-        with _without_ctrl_c():
+        with without_ctrl_c():
             process.start()
         output.close()
         threading.Thread(target=_print_lines, args=(lines,), daemon=True).start()
@@ -76,7 +76,7 @@ def start_workers(work: Work, config: Config, folder: Path, count: int) -> Itera
 
 
 @contextmanager
-def _without_ctrl_c() -> Iterator[None]:
+def without_ctrl_c() -> Iterator[None]:
     """Blocks Ctrl-C for processes that are started meanwhile, also while they load modules.
 
     It reaches this process, which sends them SIGTERM.

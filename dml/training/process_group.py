@@ -214,13 +214,14 @@ SINGLE_PROCESS = ProcessGroup()
 
 
 @contextmanager
-def distributed_session(device: str) -> Iterator[ProcessGroup]:
+def distributed_session(device: str, timeout: timedelta | None = None) -> Iterator[ProcessGroup]:
     """Connects the processes that the launcher started, for one run.
 
     After a failed run, the next run of a multirun connects again.
 
     Args:
         device: the option `device`, which determines the backend.
+        timeout: for a process or machine that hangs; None: `TIMEOUT`.
 
     Raises:
         UserError: the other processes cannot be reached.
@@ -230,6 +231,7 @@ def distributed_session(device: str) -> Iterator[ProcessGroup]:
     if launch.size == 1:
         yield SINGLE_PROCESS
         return
+    timeout = timeout or TIMEOUT
     rank, size = launch.rank, launch.size
     on_gpu = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
     backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
@@ -239,15 +241,15 @@ def distributed_session(device: str) -> Iterator[ProcessGroup]:
         print_plain(f"note: {waiting}", file=sys.stderr, flush=True)
     try:
         if _store is None:
-            _store = next(dist.rendezvous("env://", rank, size, timeout=TIMEOUT))[0]
+            _store = next(dist.rendezvous("env://", rank, size, timeout=timeout))[0]
         # The store still contains the entries of earlier runs of a multirun.
         store = dist.PrefixStore(f"run{next(_runs)}", _store)
-        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
     except (RuntimeError, ValueError) as error:
         raise UserError(
             f"torchrun: process {rank} cannot reach the other {size - 1}: {first_line(error)}"
         ) from error
-    limit = f"after {TIMEOUT.total_seconds() / 60:.0f} minutes it ends by itself"
+    limit = f"after {timeout.total_seconds() / 60:.0f} minutes it ends by itself"
     try:
         with Heartbeats(store, rank, size, limit).running():
             yield ProcessGroup(rank, size)

@@ -183,6 +183,7 @@ COMMANDS = {
         needs_all=True,
         share=3,
     ),
+    "check": Command("dml check", "outputs=missing:input", fails=True, share=1),
     "rehearse": Command(
         "scripts.rehearse:main", "mft_table2 nope:choice --outputs=out:output", fails=True
     ),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dml.cli.program import COMMANDS, main
+from dml.cli.program import COMMANDS, DISTRIBUTED, main
 from tests.commands import evaluate, prepare, runs, train
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -60,7 +60,7 @@ def test_an_unknown_option_is_one_line(command, word, capsys):
     assert capsys.readouterr().err.count("\n") == 1
 
 
-@pytest.mark.parametrize("command", sorted({*COMMANDS} - {"train", "evaluate", "runs"}))
+@pytest.mark.parametrize("command", sorted({*COMMANDS} - {"train", "evaluate", "runs", "check"}))
 def test_only_necessary_words_are_missing(command, capsys):
     assert main([command]) == 2
     err = capsys.readouterr().err
@@ -181,7 +181,7 @@ def show_help(command):
         main([command, "--help"])
 
 
-@pytest.mark.parametrize("command", sorted(set(COMMANDS) - {"train"}))
+@pytest.mark.parametrize("command", sorted(set(COMMANDS) - {*DISTRIBUTED}))
 def test_torchrun_gets_the_answer_of_one_process(command, monkeypatch, capsys):
     for name, value in {"TORCHELASTIC_RUN_ID": "none", "WORLD_SIZE": "2", "RANK": "0"}.items():
         monkeypatch.setenv(name, value)
@@ -197,10 +197,11 @@ def test_torchrun_gets_the_answer_of_one_process(command, monkeypatch, capsys):
     assert text
 
 
-def test_torchrun_trains_in_all_processes(monkeypatch, capsys):
+@pytest.mark.parametrize("command", DISTRIBUTED)
+def test_torchrun_trains_in_all_processes(command, monkeypatch, capsys):
     for name, value in {"TORCHELASTIC_RUN_ID": "none", "WORLD_SIZE": "2", "RANK": "1"}.items():
         monkeypatch.setenv(name, value)
-    show_help("train")
+    show_help(command)
     assert capsys.readouterr().out
 
 

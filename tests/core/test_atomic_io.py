@@ -1,6 +1,9 @@
 """Errors of atomic writing name what is written, not the temporary file beside it."""
 
+import os
 import shutil
+import stat
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -45,6 +48,44 @@ def test_a_folder_of_outputs_that_takes_no_files():
     with pytest.raises(OSError, match="/proc") as raised:
         output_folder(NO_FILES)
     assert raised.value.filename == "/proc"
+
+
+@pytest.fixture(params=[0o022, 0o027, 0o077, 0o002], ids=oct)
+def umask(request):
+    """The umask of the process, for one test."""
+    before = os.umask(request.param)
+    yield request.param
+    os.umask(before)
+
+
+def write_in_place(path):
+    path.write_text("new")
+
+
+def write_by_another_file(path):
+    """As libraries do that replace their output themselves, with a private file of `mkstemp`."""
+    descriptor, name = tempfile.mkstemp(dir=path.parent)
+    os.close(descriptor)
+    Path(name).write_text("new")
+    os.replace(name, path)
+
+
+def write_more_openly(path):
+    path.write_text("new")
+    path.chmod(0o777)
+
+
+@pytest.mark.parametrize("write", [write_in_place, write_by_another_file, write_more_openly])
+@pytest.mark.parametrize("before", [None, 0o600, 0o444])
+def test_files_get_the_mode_of_the_umask(umask, write, before, tmp_path):
+    path = tmp_path / "file"
+    if before is not None:
+        path.write_text("old")
+        path.chmod(before)
+    with replace_file(path) as temporary:
+        write(temporary)
+    assert path.read_text() == "new"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~umask
 
 
 def delete(folder):

@@ -30,8 +30,8 @@ RUN = "outputs/single/digits-traditional-mfcwms-plain-small_cnn/seed0-12345678"
 BLOCK = re.compile(r"(?:<!-- (needs [^>]*|slow) -->\n)?```(sh|python)\n(.*?)```", re.S)
 FILE = re.compile(r"^`(my_\S+)`:\n\n```\w+\n(.*?)```", re.M | re.S)
 # Installation and services.
-SETUP = ("git", "cd", "make", "source", "pip", "wandb", "mlflow", "tensorboard")
-SEPARATE = ("plan",)  # has tests of its own
+SETUP = ("git", "cd", "make", "source", "pip", "wandb", "mlflow", "tensorboard", "uvicorn", "curl")
+SEPARATE = ("check", "plan")  # has tests of its own
 
 
 def blocks(page: Path) -> Iterator[tuple[str, str, str]]:

@@ -53,7 +53,7 @@ def tried(cfg):
         (["loss=ms", f"loss._target_={HERE}.failing"], "loss: raised on a batch"),
         (
             ["loss=custom", f"loss._target_={HERE}.OneArgument"],
-            r"raised on a batch, called as loss\(embeddings, labels\[, indices_tuple\]\): .*forward",
+            r"raised on a batch, called as loss\(embeddings, labels\[, indices_tuple\]\): .*forw",
         ),
         (
             ["loss=custom", f"loss._target_={HERE}.Detached"],

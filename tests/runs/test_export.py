@@ -6,12 +6,15 @@ import random
 import resource
 import shutil
 import signal
+import stat
 import sys
 import time
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import dml
 from dml.core import replaced_folder
@@ -276,6 +279,29 @@ def test_32_kills(runs, tmp_path):
         assert {path.name for path in target.iterdir()} == FILES
     assert killed >= 8
     assert torch.is_grad_enabled()
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o027])
+def test_files_of_a_run_and_its_export_have_the_mode_of_the_umask(run_tiny, tmp_path, umask):
+    before = os.umask(umask)
+    try:
+        _, run = run_tiny("protocol.epochs=1")
+        target = dml.export(run, tmp_path / "net")
+        words = [f"run={target}", "save=float16", "errors=true", "per_query=true"]
+        evaluate(compose_network(words), {"run", "save", "errors", "per_query"})
+        Image.new("RGB", (8, 8)).save(tmp_path / "photo.png")
+        for ending in ("npz", "parquet") if find_spec("pyarrow") else ("npz",):
+            dml.embed(target, tmp_path / "photo.png", tmp_path / "embedded" / f"photo.{ending}")
+    finally:
+        os.umask(before)
+    modes = {}
+    for folder in (run, target, tmp_path / "embedded"):
+        for path in folder.rglob("*"):
+            expected = 0o777 if path.is_dir() else 0o666
+            if path.name != "train.log":  # private: it may show a secret
+                modes[path.name] = stat.S_IMODE(path.stat().st_mode) == expected & ~umask
+    assert {"model.safetensors", "best.pt", "summary.json", "errors.html"} <= modes.keys()
+    assert [name for name, is_expected in modes.items() if not is_expected] == []
 
 
 def test_only_folders_of_ours_are_removed_beside(runs, tmp_path):

@@ -14,7 +14,7 @@ from dml.retrieval import retrieval_metrics
 from dml.runs.build import Builder
 from dml.runs.experiment import resume
 from dml.runs.folder.run_folder import load_config
-from dml.runs.load import ToPixels, export_onnx
+from dml.runs.load import ToPixels, write_forms
 from tests.conftest import run_config
 
 
@@ -120,7 +120,7 @@ def test_an_export_of_a_search_has_its_best_values(run_tiny, tmp_path):
 def test_onnx(run_tiny, tmp_path):
     pytest.importorskip("onnxruntime")
     _, run = run_tiny("protocol.epochs=0")
-    assert export_onnx(dml.export(run, tmp_path / "net")) <= 1e-5
+    assert write_forms(dml.export(run, tmp_path / "net"), ["onnx"])["model.onnx"] <= 1e-5
     assert (tmp_path / "net" / "model.onnx").is_file()
 
 
@@ -173,7 +173,7 @@ def test_onnx_has_the_scores_of_the_network(composed, tmp_path, name):
     words = [*NETWORKS[name], *OTHER.get(name, []), "embedder.size=16", "protocol.epochs=0"]
     _, run = run_config(composed(f"outputs={tmp_path}/outputs", "device=cpu", *words))
     folder = dml.export(run, tmp_path / "net", trust=True)
-    assert export_onnx(folder, trust=True) <= 1e-5
+    assert write_forms(folder, ["onnx"], trust=True)["model.onnx"] <= 1e-5
     session = runtime.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
     embedder, transform = dml.load(folder, trust=True)
     index = Builder(load_config(folder, trust=True)).index()
@@ -203,7 +203,7 @@ def test_the_size_of_images_that_are_gone(run_tiny, tmp_path, monkeypatch):
 
     monkeypatch.setattr(Builder, "index", gone)
     with pytest.warns(UserWarning, match=r"cannot be read.*traced for 64x64 pixels"):
-        export_onnx(folder)
+        write_forms(folder, ["onnx"])
 
 
 def test_the_current_folder_is_a_run_folder(run_tiny, tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ from dml.config.check import check
 from dml.core.errors import UserError
 from dml.runs.evaluate import evaluate
 from dml.runs.folder.run_folder import RunFolder
-from dml.runs.load import compose_network, export_onnx
+from dml.runs.load import compose_network, write_forms
 from dml.training.checkpoint_files import read_checkpoint
 from tests.conftest import run_config
 from tests.killed_process import KILLED, die_at
@@ -116,7 +116,7 @@ def test_exported_as_an_ordinary_network(run, weights, tmp_path):
 
 def test_onnx(run, tmp_path):
     pytest.importorskip("onnxruntime")
-    assert export_onnx(dml.export(run(), tmp_path / "net")) <= 1e-5
+    assert write_forms(dml.export(run(), tmp_path / "net"), ["onnx"])["model.onnx"] <= 1e-5
 
 
 def test_pretrained_weights_that_are_gone_or_changed(composed, tmp_path, weights):

@@ -19,7 +19,7 @@ from dml.core.installation import CONFIGS
 from dml.runs import experiment
 from dml.runs.evaluate import evaluate
 from dml.runs.job import JobRun
-from dml.runs.load import compose_network, export_onnx
+from dml.runs.load import compose_network, write_forms
 from dml.training.process_state import restored_process_state
 from tests.conftest import TINY
 from tests.runs.test_stored_features import BATCHES, SHORT, write
@@ -142,7 +142,7 @@ def test_functions_for_networks(unchanged, tmp_path):
     for call, error in zip(calls, errors, strict=True):
         assert not unchanged(call, error)
     assert not unchanged(lambda: dml.load("nowhere"), UserError)
-    assert not unchanged(lambda: export_onnx(tmp_path / "nowhere"), UserError)
+    assert not unchanged(lambda: write_forms(tmp_path / "nowhere", ["onnx"]), UserError)
 
 
 @pytest.mark.parametrize("names", ["old", "new", "matmul"])

@@ -10,9 +10,13 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
+from zipfile import ZipFile
 
 import torch
 from torch import Tensor
@@ -27,15 +31,22 @@ from dml.runs.folder.stored_run import WEIGHTS, read_config
 
 CONFIG, BEST = "config.yaml", "best.yaml"
 ONNX, CARD = "model.onnx", "README.md"
+EXPORTED, PREPROCESSOR, SCRIPT = "model.pt2", "preprocessor_config.json", "embed_onnx.py"
+BYTECODE = "__pycache__"  # of the script
 SCORES, EMBEDDINGS = "evaluation.json", "embeddings.npz"  # of `dml evaluate run=<the folder>`
 PAGE, TABLE = "errors.html", "per_query.csv"  # of the same command with `errors` and `per_query`
 ERRORS_OF = "errors of "  # begins the origin of such a page (`dml.core.outputs.text_mark`)
 EVALUATED = (SCORES, EMBEDDINGS, PAGE, TABLE)
-FILES = (CONFIG, BEST, WEIGHTS, ONNX, f"{ONNX}.data", CARD, *EVALUATED)
+FORMS = (ONNX, f"{ONNX}.data", EXPORTED, PREPROCESSOR, SCRIPT)  # for other programs
+FILES = (CONFIG, BEST, WEIGHTS, CARD, *FORMS, *EVALUATED)
 SCORE_KEYS = {"name", "stand_in", "embedding_size", "metrics"}
 DIGEST, CARD_DIGEST = "dml_export", "dml_card"  # in the metadata of the weights
 LINE = "# exported with the weights "  # the last line of the config, before the digest
 NODES = {"data", "loss", "method", "backbone", "embedder", "protocol"}  # of every config
+SCRIPT_LINE = "# as exported: "  # the last line of the script, before the digest of the rest
+SEAL = "export_digest"  # field of the preprocessor's file, with the digest of the others
+METADATA = "metadata.json"  # in a program of `torch.export`
+WEIGHTS_DIGEST = "weights_digest"  # in the metadata of the forms
 HEADER_BYTES = 100 << 20  # of safetensors' own limit
 
 
@@ -69,6 +80,34 @@ def write_digest(config: str, digest: str) -> str:
 def drop_digest(config: str) -> str:
     """Returns the text of a config without a digest, of a run or of another export."""
     return re.sub(rf"^{re.escape(LINE)}\w*\n?", "", config, flags=re.MULTILINE)
+
+
+def seal_script(text: str) -> str:
+    """Returns a script with a last line by which an edited one is noticed."""
+    return f"{text}{SCRIPT_LINE}{hash_bytes(text.encode())}\n"
+
+
+def _is_sealed_script(path: Path) -> bool:
+    text, _, digest = read_regular(path).decode().rpartition(SCRIPT_LINE)
+    return digest.strip() == hash_bytes(text.encode())
+
+
+def seal_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns fields of a JSON file with one by which an edited file is noticed."""
+    return {**fields, SEAL: hash_bytes(json.dumps(fields, sort_keys=True).encode())}
+
+
+def _is_sealed_json(path: Path) -> bool:
+    fields = json.loads(read_regular(path))
+    return bool(seal_fields({k: v for k, v in fields.items() if k != SEAL}) == fields)
+
+
+def _is_exported_program(path: Path) -> bool:
+    with open_regular(path) as file, ZipFile(file) as archive:
+        for name in archive.namelist():
+            if name.endswith(f"/{METADATA}"):
+                return WEIGHTS_DIGEST in json.loads(archive.read(name))
+    return False
 
 
 def _read_digest(folder: Path) -> str | None:
@@ -153,31 +192,50 @@ def check_target(target: Path, run: Path) -> None:
         )
 
 
+def _is_bytecode(folder: Path) -> bool:
+    """Returns whether a folder holds what Python keeps of the script, where it was imported."""
+    if folder.is_symlink() or not folder.is_dir():
+        return False
+    prefix = f"{Path(SCRIPT).stem}."
+    names = [path.name for path in folder.iterdir()]
+    return all(name.startswith(prefix) and name.endswith(".pyc") for name in names)
+
+
+def remove_bytecode(target: Path) -> None:
+    """Removes what Python keeps of the script of an export that is replaced."""
+    folder = target / BYTECODE
+    if _is_bytecode(folder):
+        with suppress(OSError):  # then replacing fails, and says why
+            shutil.rmtree(folder)
+
+
 def _list(names: list[str]) -> str:
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return ", ".join(names[:3]) + more
 
 
 def _may_be_ours(path: Path) -> bool:
+    if path.name == BYTECODE:
+        return _is_bytecode(path)
     if path.name not in (*FILES, MARK) or not stat.S_ISREG(path.lstat().st_mode):
         return False
-    return path.name not in EVALUATED or _is_evaluation(path)
+    try:
+        return path.name not in IS_OURS or IS_OURS[path.name](path)
+    except Exception:  # of many classes, for bytes of any kind
+        return False
 
 
 def _is_evaluation(path: Path) -> bool:
     """Returns whether a file was written by an evaluation of a network."""
-    try:
-        if path.name == PAGE:  # of any evaluation: the mark without its end
-            with open_regular(path) as file:
-                return text_mark(ERRORS_OF).encode()[:-4] in file.read(BEGINNING)
-        if path.name == TABLE:
-            return begins_with(",".join(PER_QUERY))(path)
-        if path.name == EMBEDDINGS:
-            return (read_origin(path) or "").startswith("evaluate ")
-        stored = json.loads(read_regular(path))
-        return isinstance(stored, dict) and stored.keys() == SCORE_KEYS
-    except Exception:  # of many classes, for bytes of any kind
-        return False
+    if path.name == PAGE:  # of any evaluation: the mark without its end
+        with open_regular(path) as file:
+            return text_mark(ERRORS_OF).encode()[:-4] in file.read(BEGINNING)
+    if path.name == TABLE:
+        return begins_with(",".join(PER_QUERY))(path)
+    if path.name == EMBEDDINGS:
+        return (read_origin(path) or "").startswith("evaluate ")
+    stored = json.loads(read_regular(path))
+    return isinstance(stored, dict) and stored.keys() == SCORE_KEYS
 
 
 def _is_export(folder: Path) -> bool:
@@ -201,3 +259,11 @@ def read_edited_card(folder: Path) -> bytes | None:
     except (OSError, ValueError):
         return None
     return None if hash_bytes(card) == written else card
+
+
+IS_OURS: dict[str, Callable[[Path], bool]] = {
+    SCRIPT: _is_sealed_script,
+    PREPROCESSOR: _is_sealed_json,
+    EXPORTED: _is_exported_program,
+    **dict.fromkeys(EVALUATED, _is_evaluation),
+}

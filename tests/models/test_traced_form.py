@@ -1,4 +1,4 @@
-"""Height and width of an ONNX form are free only where other sizes agree with PyTorch."""
+"""Height and width of a traced form are free only where other sizes agree with PyTorch."""
 
 from importlib.util import find_spec
 from math import inf, nan
@@ -8,11 +8,13 @@ import torch
 from torch import nn
 
 from dml.core.errors import UserError
-from dml.models.onnx_form import make_onnx
+from dml.models.traced_form import make_exported, make_onnx
 
 needs_onnx = pytest.mark.skipif(
     find_spec("onnxruntime") is None, reason="onnxruntime is not installed"
 )
+FORMS = [pytest.param(make_onnx, marks=needs_onnx), make_exported]
+forms = pytest.mark.parametrize("make", FORMS, ids=["onnx", "exported"])
 
 
 class Net(nn.Module):
@@ -37,17 +39,17 @@ class Net(nn.Module):
         return self.layer(x).mean(dim=(2, 3))
 
 
-@needs_onnx
+@forms
 @pytest.mark.parametrize(
     ("case", "free"),
     [("plain", True), ("large", False), ("small", False), ("oblong", False), ("flat", False)],
 )
-def test_sizes_that_are_free(case, free):
+def test_sizes_that_are_free(make, case, free):
     torch.manual_seed(0)
-    form = make_onnx(Net(case).eval(), 8, 8, may_be_free=True)
+    form = make(Net(case).eval(), 8, 8, may_be_free=True)
     assert form.is_free is free
     assert form.difference <= 1e-5
-    assert not make_onnx(Net("plain").eval(), 8, 8, may_be_free=False).is_free
+    assert not make(Net("plain").eval(), 8, 8, may_be_free=False).is_free
 
 
 @needs_onnx
@@ -56,13 +58,31 @@ def test_a_network_that_depends_on_the_batch():
         make_onnx(Net("batch").eval(), 8, 12, may_be_free=True)
 
 
+def test_a_program_of_a_network_that_depends_on_the_batch():
+    with pytest.raises(UserError, match=r"^torch_export: this network has no such form: "):
+        make_exported(Net("batch").eval(), 8, 12, may_be_free=True)
+
+
 @needs_onnx
+@pytest.mark.parametrize(
+    ("free", "axes"), [(True, ["batch", 3, "height", "width"]), (False, ["batch", 3, 8, 8])]
+)
+def test_input_output_and_axes_have_names(free, axes):
+    graph = make_onnx(Net("plain").eval(), 8, 8, may_be_free=free).program.model.graph
+    (images,), (embeddings,) = graph.inputs, graph.outputs
+    assert (images.name, embeddings.name) == ("images", "embeddings")
+    names = [getattr(axis, "value", axis) for axis in images.shape]
+    assert names == axes
+    assert [getattr(axis, "value", axis) for axis in embeddings.shape] == ["batch", 4]
+
+
+@forms
 @pytest.mark.parametrize(("largest", "free"), [(8, False), (16, True)])
-def test_sizes_are_free_only_if_several_were_tried(monkeypatch, largest, free):
+def test_sizes_are_free_only_if_several_were_tried(make, monkeypatch, largest, free):
     """Of large images, only half the size fits into memory."""
-    monkeypatch.setattr("dml.models.onnx_form.MOST", largest)
+    monkeypatch.setattr("dml.models.traced_form.MOST", largest)
     torch.manual_seed(0)
-    assert make_onnx(Net("plain").eval(), 8, 8, may_be_free=True).is_free is free
+    assert make(Net("plain").eval(), 8, 8, may_be_free=True).is_free is free
 
 
 @pytest.mark.parametrize("may_be_free", [True, False])
