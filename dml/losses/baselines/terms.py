@@ -13,6 +13,7 @@ from pytorch_metric_learning.reducers import BaseReducer, MultipleReducers
 from torch import Tensor
 
 from dml.losses.class_groups import softplus
+from dml.losses.mined_pairs import mined_masks
 
 Terms = dict[str, Any]  # of a loss, as its reducer takes them
 
@@ -45,14 +46,9 @@ def mined_pairs(indices_tuple: tuple[Tensor, ...], shape: tuple[int, int]) -> Ma
         indices_tuple: triplets (three tensors) or pairs (four).
         shape: B, R.
     """
-    anchors, positives, *_, negatives = indices_tuple
-    negative_anchors = indices_tuple[-2] if len(indices_tuple) == 4 else anchors
-    masks_2BR = torch.zeros(2, *shape, dtype=torch.bool, device=anchors.device)
-    masks_2BR[0, anchors, positives] = True
-    masks_2BR[1, negative_anchors, negatives] = True
-    if bool(masks_2BR.all(dim=0).any()):
-        return None
-    return Masks(*masks_2BR)
+    masks = Masks(*mined_masks(indices_tuple, *shape))
+    is_contrary = bool((masks.positive & masks.negative).any())
+    return None if is_contrary else masks
 
 
 def reduced(value: Tensor) -> Terms:
