@@ -48,7 +48,7 @@ class _MatrixLoss(pml.BaseMetricLossFunction):
 
     def matrix(self, embeddings: Tensor, ref_emb: Tensor) -> Tensor:
         """Returns the distances or similarities of all pairs (B×R)."""
-        return self.distance(embeddings, ref_emb)
+        return terms.pair_distances(self, embeddings, ref_emb)
 
     def matrix_terms(self, mat_BR: Tensor, masks: Masks) -> Terms:
         """Returns the terms of the loss."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import torch
+from pytorch_metric_learning.distances import BaseDistance
 from pytorch_metric_learning.losses import BaseMetricLossFunction
 from pytorch_metric_learning.reducers import BaseReducer, MultipleReducers
 from torch import Tensor
@@ -23,6 +24,13 @@ class Masks(NamedTuple):
 
     positive: Tensor
     negative: Tensor
+
+
+def pair_distances(loss: BaseMetricLossFunction, embeddings: Tensor, ref_emb: Tensor) -> Tensor:
+    """Returns the distances or similarities of all pairs (B×R); a batch is normalized once."""
+    if ref_emb is embeddings and isinstance(loss.distance, BaseDistance):
+        return loss.distance(embeddings)
+    return loss.distance(embeddings, ref_emb)
 
 
 def all_pairs(labels: Tensor, ref_labels: Tensor) -> Masks:

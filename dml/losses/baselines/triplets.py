@@ -37,7 +37,7 @@ class TripletMarginLoss(pml.TripletMarginLoss):
         masks = _all_triplets(self, labels, indices_tuple, ref_labels)
         if masks is None or changed or not terms.is_reduced_by(self, AvgNonZeroReducer):
             return super().compute_loss(embeddings, labels, indices_tuple, ref_emb, ref_labels)
-        mat_BR = self.distance(embeddings, ref_emb)
+        mat_BR = terms.pair_distances(self, embeddings, ref_emb)
         if self.distance.is_inverted:
             mat_BR = -mat_BR
         weight_BR, triplets = count_triplets(mat_BR.detach(), *masks, self.margin)
@@ -66,7 +66,7 @@ class MarginLoss(pml.MarginLoss):
         masks = _all_triplets(self, labels, indices_tuple, ref_labels)
         if masks is None or not terms.is_reduced_by(self, DivisorReducer):
             return super().compute_loss(embeddings, labels, indices_tuple, ref_emb, ref_labels)
-        mat_BR = self.distance(embeddings, ref_emb)
+        mat_BR = terms.pair_distances(self, embeddings, ref_emb)
         beta_B1 = self.beta.to(mat_BR.device, mat_BR.dtype)[:, None]
         if len(beta_B1) > 1:
             beta_B1 = beta_B1[labels]
