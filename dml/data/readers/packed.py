@@ -68,7 +68,7 @@ def find_packed(root: str | Path) -> list[Path]:
     for file in files:
         other = find_table(file) or find_archive(file)
         if other not in ("", FORMATS[suffix]):
-            _refuse(root, f"{file} is {other}, not {FORMATS[suffix]}; name it by its format")
+            _refuse(file, f"it is {other}, not {FORMATS[suffix]}; name it by its format")
     return files
 
 
@@ -95,9 +95,9 @@ def read_packed_table(root: str | Path, files: Sequence[Path], labeled: bool) ->
     notes: list[str] = []
     for file in files:
         if file.suffix.lower() == TAR:
-            rows += _read_archive(root, file)
+            rows += _read_archive(file)
         else:
-            rows += _read_table(root, file)
+            rows += _read_table(file)
             notes += _describe_groups(file)
     if not rows:
         _refuse(root, "there are no images in it; their names end in .jpg, .png …")
@@ -148,12 +148,12 @@ def _choose_splits(root: str | Path, rows: Sequence[Row]) -> list[str]:
     return [] if missing else [str(row.split) for row in rows]
 
 
-def _read_archive(root: str | Path, file: Path) -> Iterator[Row]:
+def _read_archive(file: Path) -> Iterator[Row]:
     """Yields the images of a tar archive, in its order."""
     images: dict[str, tuple[str, Packed]] = {}
     texts: dict[str, dict[str, bytes]] = {}
     with open_regular(file) as opened:
-        for member in _list_members(root, file, opened):
+        for member in _list_members(file, opened):
             folder, name = os.path.split(member.name)
             stem, dot, extension = name.partition(".")
             key, suffix = f"{folder}/{stem}", f"{dot}{extension}".lower()
@@ -163,17 +163,17 @@ def _read_archive(root: str | Path, file: Path) -> Iterator[Row]:
             known = key in images if is_image else suffix in texts.get(key, {})
             if known:
                 shown = show_line(member.name)
-                _refuse(root, f"{file} has two members for {shown}; a key names one image")
+                _refuse(file, f"it has two members for {shown}; a key names one image")
             if is_image:
                 images[key] = member.name, Packed(file, member.offset_data, member.size)
             else:
                 opened.seek(member.offset_data)
                 texts.setdefault(key, {})[suffix] = opened.read(member.size)
     for key, (name, packed) in images.items():
-        yield _read_texts(root, join_packed(packed, name), texts.get(key, {}))
+        yield _read_texts(join_packed(packed, name), texts.get(key, {}))
 
 
-def _list_members(root: str | Path, file: Path, opened: Any) -> Iterator[tarfile.TarInfo]:
+def _list_members(file: Path, opened: Any) -> Iterator[tarfile.TarInfo]:
     """Yields the members of an archive that is damaged nowhere.
 
     Raises:
@@ -184,14 +184,14 @@ def _list_members(root: str | Path, file: Path, opened: Any) -> Iterator[tarfile
             yield from archive
             end = archive.offset
     except (tarfile.TarError, EOFError, ValueError) as error:
-        _refuse(root, f"{file} is damaged ({first_line(error)}); copy it again")
+        _refuse(file, f"it is damaged ({first_line(error)}); copy it again")
     # tarfile takes what is no header for the end
     opened.seek(end)
     if opened.read(BLOCK).strip(b"\0"):
-        _refuse(root, f"{file} is damaged at byte {end:,}; copy it again")
+        _refuse(file, f"it is damaged at byte {end:,}; copy it again")
 
 
-def _read_texts(root: str | Path, path: Path, texts: dict[str, bytes]) -> Row:
+def _read_texts(path: Path, texts: dict[str, bytes]) -> Row:
     """Returns an image with the label, split and category of its `.cls` and `.json`."""
     try:
         named = texts.get(".cls", b"").decode().strip()
@@ -204,28 +204,28 @@ def _read_texts(root: str | Path, path: Path, texts: dict[str, bytes]) -> Row:
         if named and label is not None and str(label).strip() != named:
             raise ValueError(f"its .cls says {named}, its .json {label}")
     except ValueError as error:
-        _refuse(root, f"{show_line(str(path))}: {first_line(error)}")
+        _refuse(path, first_line(error))
     text = named if label is None else str(label).strip()
     split, category = _text(options.get("split")), _text(options.get("category"))
     return Row(path, text or None, isinstance(label, int), split, category)
 
 
-def _read_table(root: str | Path, file: Path) -> Iterator[Row]:
+def _read_table(file: Path) -> Iterator[Row]:
     """Yields the images of a Parquet table, in its order, without reading their bytes."""
     if find_spec("pyarrow") is None:
-        _refuse(root, "reading Parquet needs pyarrow: pip install pyarrow")
+        _refuse(file, "reading Parquet needs pyarrow: pip install pyarrow")
     from pyarrow import parquet
 
     try:
         opened = parquet.ParquetFile(file)
         schema = opened.schema_arrow
         if problem := _why_no_images(schema):
-            _refuse(root, f"{file}: {problem}")
+            _refuse(file, problem)
         columns = [name for name in ("label", "split", "category") if name in schema.names]
         has_paths = f"{IMAGE}.path" in [column.path for column in opened.schema]
         table = opened.read(columns=[*columns, *([f"{IMAGE}.path"] if has_paths else [])])
     except (OSError, ValueError) as error:
-        _refuse(root, f"{file} is damaged ({first_line(error)}); copy it again")
+        _refuse(file, f"it is damaged ({first_line(error)}); copy it again")
     values = {name: table.column(name).to_pylist() for name in columns}
     unknown = [None] * table.num_rows
     labels, splits, categories = (
@@ -235,7 +235,7 @@ def _read_table(root: str | Path, file: Path) -> Iterator[Row]:
     classes = _class_names(schema)
     for row, label in enumerate(labels):
         if not isinstance(label, int | str | None) or isinstance(label, bool):
-            _refuse(root, f"{file}: labels are of type {type(label).__name__}, no texts or numbers")
+            _refuse(file, f"labels are of type {type(label).__name__}, no texts or numbers")
         name = os.path.basename((images[row] or {}).get("path") or "")
         yield Row(
             join_packed(Packed(file, row, None), name),
@@ -302,4 +302,4 @@ def _show(row: Row) -> str:
 
 
 def _refuse(root: str | Path, problem: str) -> NoReturn:
-    raise UserError(f"data.root: {root}: {problem}")
+    raise UserError(f"data.root: {show_line(str(root))}: {problem}")
