@@ -23,7 +23,7 @@ from dml.core.tolerant_output import tolerant_output
 
 DESCRIPTION = "Embeds images. After an interruption the same command continues."
 NETWORK = "run folder, exported folder, hf:<user>/<name>, or timm:<model>"
-IMAGES = "folder, CSV file path[,label], text file of paths, image, or data=cub"
+IMAGES = "folder, CSV file path[,label], list of paths, tar, Parquet, image, or data=cub"
 
 
 def parser() -> Parser:

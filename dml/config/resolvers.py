@@ -67,7 +67,7 @@ def class_name(target: str) -> str:
 
 
 def folder_name(root: str) -> str:
-    """Returns the name of a folder of images, of a CSV file's folder, or of a file of features.
+    """Returns the name of a folder of images, of a file's folder, or of a file of features.
 
     Characters that are invalid in a run folder's name become `_`, leading punctuation is removed,
     and letters lose their accents, or are left out where they are not Latin. A name that this
@@ -76,7 +76,10 @@ def folder_name(root: str) -> str:
     path = Path(root).expanduser().absolute()
     if path.suffix == ".npz":
         path = path.with_suffix("")
-    folder = path.parent if os.path.isfile(path) or path.suffix.lower() == ".csv" else path
+    is_file = os.path.isfile(path) or (
+        path.suffix.lower() in (".csv", ".tar", ".parquet") and not os.path.isdir(path)
+    )
+    folder = path.parent if is_file else path
     name = Path(os.path.realpath(folder)).name  # also of a link to itself, which the reader names
     name = unicodedata.normalize("NFC", name)  # macOS stores accents apart
     valid = re.sub(r"[^\w.+=,@-]", "_", name).lstrip(".+=,@-")

@@ -24,7 +24,7 @@ from dml.core.progress import show_progress
 from dml.core.signals import raise_on_signals
 from dml.data.decode import DECODER, is_opaque_format, load_image, map_in_threads
 from dml.data.image_dataset import ImageSource
-from dml.data.image_index import ImageIndex, hash_listing, split_box
+from dml.data.image_index import ImageIndex, file_of, hash_listing
 from dml.data.transforms import ShorterSide
 
 
@@ -109,7 +109,7 @@ def _may_be_transparent(index: ImageIndex) -> bool:
     """Returns whether the background may matter; False keeps caches of earlier versions valid."""
     if index.transparent is not None:
         return index.transparent > 0
-    files = [split_box(image)[0] for image in index.files or ()]
+    files = [file_of(image) for image in index.files or ()]
     return not all(map(is_opaque_format, files))
 
 

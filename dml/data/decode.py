@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
+from io import BytesIO
 from itertools import islice
 from pathlib import Path
 from threading import Lock
@@ -23,6 +24,7 @@ from dml.core.plain_text import show_line
 from dml.core.regular_files import open_regular
 from dml.data.image_formats import advise, prepare_format
 from dml.data.image_index import split_box
+from dml.data.packed_images import read_packed, split_packed
 
 T = TypeVar("T")
 DECODER = 2  # counts changes of pixels: caches and checks of an earlier decoder are made again
@@ -61,8 +63,8 @@ def load_image(
     in memory (H×W×3), which is fastest to crop and resize.
 
     Args:
-        image: a file, a box in a file (`dml.data.image_index.split_box`), pixels H×W×3, or an image
-            of Pillow.
+        image: a file, a box in a file (`dml.data.image_index.split_box`), a part of an archive or a
+            table (`dml.data.packed_images`), pixels H×W×3, or an image of Pillow.
         apply_orientation: rotate the image upright by its EXIF orientation.
         background: a color that `PIL.ImageColor` knows, on which transparent images are composed.
         max_pixels: largest height × width of a file, in its header.
@@ -106,8 +108,7 @@ def decode_image(
 def _decode_file(image: Path, apply_orientation: bool, background: str, max_pixels: int) -> Decoded:
     check_pixels(image, max_pixels)
     try:
-        with open_regular(image) as opened:
-            data = np.fromfile(opened, dtype=np.uint8)
+        data = _read_bytes(image)
     except OSError as error:
         name = show_line(str(image))
         raise UserError(f"data: cannot read {name}: {error.strerror}") from error
@@ -117,6 +118,14 @@ def _decode_file(image: Path, apply_orientation: bool, background: str, max_pixe
         except (RuntimeError, AttributeError):
             pass  # an unusual or damaged file, or no operator: Pillow reads it or explains why not
     return _decode_with_pillow(image, apply_orientation, background, max_pixels)
+
+
+def _read_bytes(image: Path) -> np.ndarray:
+    """Returns the bytes of an image, which may be packed with others (uint8, writable)."""
+    if packed := split_packed(image):
+        return np.frombuffer(bytearray(read_packed(packed)), dtype=np.uint8)
+    with open_regular(image) as opened:
+        return np.fromfile(opened, dtype=np.uint8)
 
 
 def check_pixels(file: Path, max_pixels: int) -> None:
@@ -154,12 +163,14 @@ def open_image(file: Path, max_pixels: int) -> Image.Image:
     A larger limit than Pillow's stands in for it meanwhile.
     """
     prepare_format(str(file))
+    packed = split_packed(file)
+    source = file if packed is None else BytesIO(read_packed(packed))
     if max_pixels <= MAX_IMAGE_PIXELS:
-        return Image.open(file)
+        return Image.open(source)
     with _limit_of_pillow:
         before, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, max_pixels
         try:
-            return Image.open(file)
+            return Image.open(source)
         finally:
             Image.MAX_IMAGE_PIXELS = before
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dml.core.option_values import MAX_IMAGE_PIXELS
+from dml.data.packed_images import split_packed
 
 TESTED = ("test", "query", "gallery")
 HELD_OUT = ("validation", *TESTED)  # roles of images that nothing is trained on
@@ -51,9 +52,9 @@ class ImageIndex:
 
     Attributes:
         name: id of the dataset.
-        images: N paths (`split_box`: parts of images), a uint8 array N×H×W×3 (RGB) for data
-            that fits in memory, or any object with a length whose items are images of Pillow or
-            uint8 arrays H×W×3, made at every access.
+        images: N paths (`split_box`: parts of images; `dml.data.packed_images`: in other files), a
+            uint8 array N×H×W×3 (RGB) for data that fits in memory, or any object with a length
+            whose items are images of Pillow or uint8 arrays H×W×3, made at every access.
         labels: N integers 0..C−1, re-indexed in class order over the whole dataset.
         roles: N strings: `train`, `test`, `query`, `gallery`, or `unused`; with `shared_classes`
             also `validation`.
@@ -179,7 +180,7 @@ class ImageIndex:
         else:
             content.append(self.relative_files)
             sample = _spread(len(images), SIZES)
-            content.append([split_box(images[row])[0].stat().st_size for row in sample])
+            content.append([file_of(images[row]).stat().st_size for row in sample])
         return _hash_json(content)
 
 
@@ -261,6 +262,12 @@ def split_box(image: str | Path) -> tuple[Path, tuple[int, ...] | None]:
     return Path(file), tuple(map(int, corners))
 
 
+def file_of(image: str | Path) -> Path:
+    """Returns the file on the disk that an image is in, whole, as a box, or packed with others."""
+    packed = split_packed(image)
+    return split_box(image)[0] if packed is None else packed.file
+
+
 def join_box(file: Path, corners: Sequence[float]) -> Path:
     """Returns the name of a part of an image (`split_box`).
 
@@ -276,7 +283,7 @@ def hash_listing(files: Sequence[Path], *settings: object) -> str:
     """Returns a hash of `settings` and of the paths, sizes and modification times of files."""
     listing = []
     for file in files:
-        status = split_box(file)[0].stat()
+        status = file_of(file).stat()
         listing.append((os.path.abspath(file), status.st_size, status.st_mtime_ns))
     return _hash_json([*settings, listing])
 

@@ -47,7 +47,7 @@ class AllTripletsLoss(PairLoss):
         parts = zip(
             r_BR.detach().split(rows), positive_BR.split(rows), negative_BR.split(rows), strict=True
         )
-        weights = [_count_triplets(*part, self.margin) for part in parts]
+        weights = [count_triplets(*part, self.margin) for part in parts]
         weight_BR = torch.cat([weight_TR for weight_TR, _ in weights])
         triplets = sum((count for _, count in weights), r_BR.new_zeros(()))
         # For a fixed set of violated triplets the loss is linear in the distances, with each
@@ -56,7 +56,7 @@ class AllTripletsLoss(PairLoss):
         return total / triplets.clamp_min(1)
 
 
-def _count_triplets(
+def count_triplets(
     r_TR: Tensor, positive_TR: Tensor, negative_TR: Tensor, margin: float
 ) -> tuple[Tensor, Tensor]:
     """Returns the counts of violated triplets per pair, as positive minus as negative, and in all.

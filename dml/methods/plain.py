@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from dml.losses.generic import compute_equal_loss, find_equal_form
 from dml.methods.loss_values import LossValue, empty_logs, read_loss
 from dml.methods.mining import mine_pairs
 from dml.models.embedder import Embedder
@@ -19,9 +18,6 @@ from dml.training.interfaces import Method
 
 class Plain(Method):
     """Embeds the batch and applies the loss, with mined pairs or triplets if there is a miner.
-
-    On a GPU, losses of pytorch-metric-learning that have an equal form (`find_equal_form`) are
-    computed in that form: the library's code makes the host wait for the GPU several times a step.
 
     Args:
         loss: called as `loss(embeddings, labels)`, with a miner as `loss(embeddings, labels,
@@ -73,8 +69,6 @@ class Plain(Method):
         Raises:
             ConfigError: the loss returns neither one number nor logits, or has no gradient.
         """
-        if mined is None and embeddings.is_cuda and (form := find_equal_form(self.loss)):
-            return LossValue(compute_equal_loss(form, self.loss, embeddings, labels), False)
         value = self.loss(embeddings, labels, *([mined] if self._passes_pairs else []))
         if isinstance(value, Tensor) and value.shape == (len(labels), self.num_classes):
             value = cross_entropy(value, labels)

@@ -106,7 +106,8 @@ def compute_reference_loss(
 
 
 def _is_from_pml(part: Any) -> TypeGuard[nn.Module]:
-    return type(part).__module__.startswith("pytorch_metric_learning.")
+    """Returns whether a loss or miner is the library's, or a baseline in our form of it."""
+    return type(part).__module__.startswith(("pytorch_metric_learning.", "dml.losses.baselines."))
 
 
 def disable_normalization(loss: nn.Module) -> None:
@@ -123,8 +124,10 @@ def _replace_triplet_margin_loss(loss: nn.Module) -> nn.Module:
     from pytorch_metric_learning.losses import TripletMarginLoss
     from pytorch_metric_learning.reducers import AvgNonZeroReducer
 
+    from dml.losses import baselines
+
     if (
-        type(loss) is TripletMarginLoss
+        type(loss) in (TripletMarginLoss, baselines.TripletMarginLoss)
         and type(loss.distance) is LpDistance
         and (loss.distance.p, loss.distance.power) == (2, 1)  # type: ignore[union-attr]
         and type(loss.reducer) is AvgNonZeroReducer

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from dml.core.errors import UserError
-from dml.data.image_index import split_box
+from dml.data.image_index import file_of
 from dml.retrieval.embedding_file import ImageEmbeddings
 
 UNSURE_SECONDS = 2.0  # some file systems count the time of a file in steps of two seconds
@@ -50,7 +50,7 @@ def read_states(files: Sequence[Path], root: str) -> FileStates:
     sizes = np.zeros(len(files), np.int64)
     times = np.zeros(len(files), np.int64)
     for row, file in enumerate(files):
-        status = os.stat(split_box(file)[0])
+        status = os.stat(file_of(file))
         sizes[row] = status.st_size
         times[row] = status.st_mtime_ns if status.st_mtime_ns < latest else UNKNOWN
     return FileStates(np.full(len(files), root), sizes, times)

@@ -20,7 +20,7 @@ from dml.core.outputs import begins_with, check_output, has_mark, text_mark
 from dml.core.progress import show_task
 from dml.data.decode import load_image
 from dml.data.image_dataset import ImageSource
-from dml.data.image_index import ImageIndex, Subset, split_box
+from dml.data.image_index import ImageIndex, Subset, file_of
 from dml.data.protocol import Split
 from dml.retrieval.embeddings import SplitEmbeddings, read_names
 from dml.retrieval.query_scores import PER_QUERY, score_queries
@@ -131,7 +131,7 @@ def _load_file(name: str, index: ImageIndex | None = None) -> Tensor:
     Raises:
         UserError: it is no regular file, or cannot be decoded.
     """
-    if not os.path.isfile(split_box(Path(name))[0]):
+    if not os.path.isfile(file_of(name)):
         raise UserError(f"data: {name} is no file")
     options: dict[str, Any] = {"apply_orientation": True}
     if index is not None:
@@ -163,7 +163,7 @@ def read_stored_images(
 def _loader_of_files(paths: Sequence[str]) -> Callable[[int], Tensor] | None:
     """Returns what loads the image of a row; None: no path of a sample is a file."""
     step = max(1, len(paths) // 1000)
-    exists = (os.path.isfile(split_box(Path(path))[0]) for path in paths[::step])
+    exists = (os.path.isfile(file_of(path)) for path in paths[::step])
     if not any(exists):
         return None
     return lambda row: _load_file(paths[row])

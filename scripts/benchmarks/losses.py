@@ -1,18 +1,23 @@
-"""Time and memory of losses, forward and backward, compared with their dense forms and ProxyAnchor.
+"""Time and memory of losses, forward and backward, compared with other forms of them.
+
+Losses of the papers are compared with their dense forms and with ProxyAnchor, the baselines
+(`arcface-11318` …) with pytorch-metric-learning.
 
     python scripts/benchmark.py losses
     python scripts/benchmark.py losses --cases mfcwms-11318 pfml-22816 --rounds 5
 
-Times are medians of interleaved rounds in one process, so that a noisy machine is noisy for all;
-only their ratios count. Memory is what one step adds to the peak of a fresh process that already
-holds the batch and the loss (on a GPU: to the allocator's peak).
+Times are medians of interleaved rounds in one process, and their ratios medians of the ratios in
+each round, so that a noisy machine is noisy for all; only the ratios count. Memory is what one step
+adds to the peak of a fresh process that already holds the batch and the loss (on a GPU: to the
+allocator's peak).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from statistics import median
 
 import torch
 from torch import Tensor, nn
@@ -25,12 +30,23 @@ from dml.losses import (
     MeanFieldContrastiveLoss,
     MeanFieldNCALoss,
     PotentialFieldLoss,
+    generic,
 )
 from dml.losses.distances import clip_to_ball
 from dml.methods.reference_losses import prepare_for_references
 
 from . import _dense_losses
-from ._measure import DEVICES, Step, added_peak, in_fresh_process, machine, median_times
+from ._baselines import Baseline, list_baselines
+from ._measure import (
+    DEVICES,
+    Step,
+    added_peak,
+    in_fresh_process,
+    in_turns,
+    machine,
+    median_ratio,
+    seconds,
+)
 
 BATCH, DIMENSIONS = 180, 512
 
@@ -41,7 +57,7 @@ class Case:
 
     `proxies`: per class, for potential fields and for the pair losses of ccp; `collapsed`: all
     charges lie within δ of each other; `dense`: whether the dense form fits into
-    the memory of an ordinary machine.
+    the memory of an ordinary machine; `baseline`: the loss of a recipe, with four images per class.
     """
 
     loss: str
@@ -49,6 +65,7 @@ class Case:
     proxies: int = 0
     collapsed: bool = False
     dense: bool = True
+    baseline: bool = False
 
     def batch(self, device: str) -> tuple[Tensor, Tensor]:
         """Returns embeddings that require a gradient, and labels."""
@@ -57,10 +74,16 @@ class Case:
         if self.collapsed:
             x = _one_point() + 0.1 * x
         y = torch.randint(0, self.classes, (BATCH,))
+        if self.baseline:
+            y = torch.randperm(self.classes)[: BATCH // 4].repeat_interleave(4)
         return x.to(device).requires_grad_(), y.to(device)
 
     def ours(self) -> nn.Module:
         """Returns our implementation with its default hyperparameters."""
+        if self.loss == "generic_contrastive":
+            return generic.ContrastiveLoss()
+        if self.baseline:
+            return Baseline(self.loss, self.classes, DIMENSIONS, library=False)
         kinds = {
             "mfcwms": MeanFieldClassWiseMultiSimilarityLoss,
             "mfcont": MeanFieldContrastiveLoss,
@@ -75,15 +98,26 @@ class Case:
             loss.proxies.data = _one_point() + 0.1 * torch.randn_like(loss.proxies)
         return loss
 
+    def theirs(self) -> nn.Module:
+        """Returns the loss of pytorch-metric-learning."""
+        if self.loss == "generic_contrastive":
+            from pytorch_metric_learning.losses import ContrastiveLoss
+
+            return ContrastiveLoss(0, 0.5)
+        return Baseline(self.loss, self.classes, DIMENSIONS, library=True)
+
     def implementations(self) -> list[str]:
         """Returns the names of the implementations that this case compares."""
+        if self.baseline:
+            return ["ours", "library"]
         dense = ["dense"] if self.dense and self.loss in ("mfcwms", "pfml") else []
         return ["ours", *dense, *(["proxy_anchor"] if self.loss.startswith("mf") else [])]
 
     def step(self, implementation: str, device: str) -> Step:
         """Returns one forward and backward pass, ready to run."""
         x, y = self.batch(device)
-        loss = self.ours().to(device)
+        loss = self.theirs() if implementation == "library" else self.ours()
+        loss = loss.to(device)
         forward: Callable[[Tensor, Tensor], Tensor] = loss
         if implementation == "proxy_anchor":
             from pytorch_metric_learning.losses import ProxyAnchorLoss
@@ -159,24 +193,30 @@ CASES = {
     "c2-45272": Case("c2", 11318, proxies=4),
     "ms-45272": Case("ms", 11318, proxies=4),
     "triplet-45272": Case("triplet", 11318, proxies=4),
+    **{
+        f"{name}-11318": Case(name, 11318, baseline=True)
+        for name in [*list_baselines(), "generic_contrastive"]
+    },
 }
 
 
 def peak_memory(case: Case, implementation: str, device: str) -> float:
     """Returns the MB that one step adds to the peak of this process."""
     # a first step at a small size loads kernels and libraries, which do not count
-    Case(case.loss, 20, proxies=min(case.proxies, 2)).step(implementation, device)()
+    few = BATCH // 4 if case.baseline else 20
+    replace(case, classes=few, proxies=min(case.proxies, 2)).step(implementation, device)()
     return added_peak(case.step(implementation, device), device)
 
 
-def _report(name: str, times: dict[str, float], memory: dict[str, float]) -> None:
-    for implementation, milliseconds in times.items():
+def _report(name: str, times: dict[str, list[float]], memory: dict[str, float]) -> None:
+    for implementation, rounds in times.items():
         against = ""
         if implementation != "ours":
+            ratio = median_ratio(rounds, times["ours"])
             more = memory[implementation] / max(memory["ours"], 1e-3)
-            against = f"  {milliseconds / times['ours']:6.2f}x our time, {more:6.2f}x our memory"
-        used = f"{milliseconds:10.1f} ms {memory[implementation]:8.0f} MB"
-        print(f"{name:22s} {implementation:13s} {used}{against}", flush=True)
+            against = f"  {ratio:6.2f}x our time, {more:6.2f}x our memory"
+        used = f"{1e3 * median(rounds):10.1f} ms {memory[implementation]:8.0f} MB"
+        print(f"{name:25s} {implementation:13s} {used}{against}", flush=True)
 
 
 def main(argv: list[str]) -> None:
@@ -197,7 +237,9 @@ def main(argv: list[str]) -> None:
         case = CASES[name]
         kinds = case.implementations()
         steps = {kind: case.step(kind, options.device) for kind in kinds}
-        times = median_times(steps, options.rounds)
-        del steps
+        measures = {kind: partial(seconds, step) for kind, step in steps.items()}
+        in_turns(measures, 1)
+        times = in_turns(measures, options.rounds)
+        del steps, measures
         memory = {k: in_fresh_process(peak_memory, case, k, options.device) for k in kinds}
         _report(name, times, memory)

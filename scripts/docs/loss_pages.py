@@ -19,6 +19,7 @@ from scripts.docs.markdown import code, escape, table
 from scripts.docs.published_values import list_published_values
 from scripts.docs.study_results import describe_findings
 
+_BASELINES = "dml.losses.baselines."  # with the arguments of pytorch-metric-learning
 _KEYS = ("loss.name", "loss.result_id", "loss.batch_kind", "loss._target_")
 # Arguments of every loss of pytorch-metric-learning, which the pages list apart.
 _COMMON = {"embedding_regularizer", "embedding_reg_weight", "reducer", "distance", "collect_stats"}
@@ -41,8 +42,8 @@ def make_loss_pages() -> dict[str, str]:
         options = _read(name)
         kind = options["loss.batch_kind"].value
         row = (f"[`{name}`]({name}.md)", description.title, code(kind), escape(description.note))
-        is_ours = options["loss._target_"].value.startswith("dml.")
-        rows = ours if is_ours else theirs
+        is_baseline = options["loss._target_"].value.startswith(_BASELINES)
+        rows = theirs if is_baseline else ours
         rows.append(row)
     head = ("choice", "name", "batches", "note")
     tables = {"ours": table(head, ours), "theirs": table(head, theirs)}
@@ -58,7 +59,7 @@ def _read(name: str) -> dict[str, WrittenOption]:
 def _make_page(name: str, description: Description) -> str:
     options = _read(name)
     target, kind = options["loss._target_"].value, options["loss.batch_kind"].value
-    ours = target.startswith("dml.")
+    ours = not target.startswith(_BASELINES)
     meanings = read_docstring(get_object(target)).arguments if ours else {}
     arguments, common = [], []
     for option in options.values():

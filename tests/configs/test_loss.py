@@ -116,8 +116,8 @@ def is_number(value: Any) -> bool:
 
 
 @pytest.mark.parametrize("corner", ["low", "high"])
-@pytest.mark.parametrize("name", [n for n in NAMES if load(n).loss._target_.startswith("dml.")])
-def test_our_losses_are_finite_at_the_corners_of_their_space(name: str, corner: str) -> None:
+@pytest.mark.parametrize("name", [n for n in NAMES if n != "snr"])  # divides by an image's variance
+def test_losses_are_finite_at_the_corners_of_their_space(name: str, corner: str) -> None:
     config = load(name)
     for key, spec in load_space(config).items():
         if key != "optim.loss_lr":

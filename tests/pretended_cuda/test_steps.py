@@ -22,7 +22,7 @@ from tests.training.distributed_steps import CASES, LOSSES, config_of, relative,
 # With losses of ours. A method that calls the loss of another package adds the waits of that loss.
 CEILINGS = {"plain": 0, "metrix": 2, "xbm": 0, "imix": 0, "mochi": 0, "proxy_synthesis": 2}
 READING = 1  # of the checks of values, at most at one of these few steps
-EQUAL_FORMS = {"contrastive", "ms", "proxy_anchor"}  # of ours, for losses of another package
+FURTHER = {"cpml": 1, "n_pair": 1, "metrix of all": 1}  # n_pair: the number of its pairs
 CALLS = {"xbm": 2}  # of the loss: for the batch, and for the memory
 
 
@@ -51,8 +51,9 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[Counter[Wait]]:
 
 
 def is_ours(loss: str) -> bool:
-    target: str = config_of(loss).loss["_target_"]
-    return target.startswith("dml.")
+    """Returns whether loss and miner are of this package."""
+    options = config_of(loss).loss
+    return options["_target_"].startswith("dml.") and "miner" not in options
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -66,9 +67,8 @@ def test_a_step_is_that_of_the_cpu_and_waits_seldom(case, steps, precision):
 
     *_, second, most = sorted(steps, key=Counter.total)
     loss, method, _ = distributed_steps.METHODS.get(case, (case, "plain", {}))
-    equal = loss in EQUAL_FORMS and method == "plain"
-    if loss not in LOSSES or is_ours(loss) or equal:  # if not, a network with a loss of ours
-        ceiling = CEILINGS[method] + (loss == "cpml")
+    if loss not in LOSSES or is_ours(loss):  # if not in LOSSES, a network with a loss of ours
+        ceiling = CEILINGS[method] + FURTHER.get(case, 0)
         assert second.total() <= ceiling, listed(second)
         assert most.total() <= ceiling + READING, listed(most)
     elif method != "plain":

@@ -23,7 +23,8 @@ from dml.core.progress import show_progress
 from dml.core.regular_files import open_regular
 from dml.core.signals import raise_on_signals
 from dml.data.decode import DECODER, decode_image, is_opaque_format, map_in_threads, open_image
-from dml.data.image_index import HELD_OUT, ImageIndex, Subset, hash_text, split_box
+from dml.data.image_index import HELD_OUT, ImageIndex, Subset, file_of, hash_text, split_box
+from dml.data.packed_images import read_packed, split_packed
 
 SHOWN = 3  # images in a note
 
@@ -49,19 +50,25 @@ class Checked(NamedTuple):
 
 def check_image(image: Path, max_pixels: int = MAX_IMAGE_PIXELS) -> Checked:
     """Decodes an image, or a box of one, and returns what is known of it then."""
-    file, _ = split_box(image)
     size, modified, content = 0, 0, ""
     with suppress(OSError):
-        status = file.stat()
+        status = file_of(image).stat()
         size, modified = status.st_size, status.st_mtime_ns
-        with open_regular(file) as opened:
-            content = hashlib.file_digest(opened, "sha256").hexdigest()[:16]
+        content = _hash_bytes(image)
     try:
         decoded = decode_image(image, max_pixels=max_pixels)
     except UserError as error:
         return Checked(size, modified, content, "", False, str(error))
     pixels = _hash_pixels(decoded.pixels)
     return Checked(size, modified, content, pixels, decoded.transparent, None)
+
+
+def _hash_bytes(image: Path) -> str:
+    """Returns 16 hex digits of the hash of an image's bytes, or of those that its box is in."""
+    if packed := split_packed(image):
+        return hashlib.sha256(read_packed(packed)).hexdigest()[:16]
+    with open_regular(split_box(image)[0]) as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()[:16]
 
 
 def _hash_pixels(pixels: Tensor) -> str:
@@ -262,7 +269,7 @@ def _parse(stored: Any, count: int) -> list[Checked | None]:
 def _is_current(image: Path, known: Checked | None) -> bool:
     if known is None:
         return False
-    status = split_box(image)[0].stat()
+    status = file_of(image).stat()
     return (status.st_size, status.st_mtime_ns) == (known.size, known.modified)
 
 

@@ -32,6 +32,7 @@ from dml.data.readers.folder_names import (
     place_validation,
 )
 from dml.data.readers.image_tree import describe_left_out, find_missing, walk_images
+from dml.data.readers.packed import find_packed, read_packed_table
 
 BOX = ["x_1", "y_1", "x_2", "y_2"]  # columns of a CSV file
 NO_NUMBER = (None, "nan", "NaN", "NA", "None", "null")  # as software writes a missing number
@@ -55,6 +56,9 @@ def read_folder(
       optionally, split, category, and x_1, y_1, x_2, y_2 in pixels for boxes in upright images.
       Without the split train it can be evaluated, not trained on.
 
+    - tar shards or Parquet tables with images (`dml.data.readers.packed`), a file or a pattern such
+      as `shards-*.tar`.
+
     Without splits the first half of the classes is for training; protocols validate on the last of
     these. `1` and `01` are two classes. A class folder may have subfolders. Hidden files and
     folders are ignored, and folders of disks, archives and photo servers (`@eaDir`).
@@ -75,6 +79,8 @@ def read_folder(
             two classes, folders are neither splits nor classes, a class is in both training and
             test, or the splits leave nothing to retrieve.
     """
+    if packed := find_packed(root):
+        return _read_packed_index(root, packed, split_seed, shared_classes)
     root = Path(root)
     if root.is_symlink() and not root.exists():
         raise UserError(f"data.root: {root} is a link to nothing or to itself; link it again")
@@ -90,6 +96,16 @@ def read_folder(
         first = show_line(str(missing[0]))
         _refuse(root, f"{len(missing)} of {len(files)} images do not exist, first {first}{advice}")
     index = index_table(root, table, split_seed, shared_classes)
+    notes = [f"data: {note}" for note in table.attrs["notes"]]
+    return replace(index, notes=(*notes, *index.notes))
+
+
+def _read_packed_index(
+    root: str | Path, files: Sequence[Path], split_seed: int | None, shared_classes: bool
+) -> ImageIndex:
+    """Returns the index of images in tar shards or Parquet tables."""
+    table = read_packed_table(root, files, labeled=True)
+    index = index_table(Path(root), table, split_seed, shared_classes)
     notes = [f"data: {note}" for note in table.attrs["notes"]]
     return replace(index, notes=(*notes, *index.notes))
 
@@ -197,6 +213,9 @@ def _list_source(source: Path) -> tuple[list[Path], list[str]]:
     """Returns the images of a folder or a file, and their classes if they are known."""
     if os.path.isdir(source):
         return _list_folder(source)
+    if packed := find_packed(source):
+        table = read_packed_table(source, packed, labeled=False)
+        return table["path"].tolist(), table.get("label", pd.Series()).tolist()
     if is_readable(source.name):
         return [source], []
     if source.suffix.lower() == ".csv":

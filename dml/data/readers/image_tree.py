@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from dml.core.errors import UserError
 from dml.data.image_formats import is_readable, why_not_read
-from dml.data.image_index import split_box
+from dml.data.image_index import file_of
 from dml.data.readers.folder_names import is_system_folder
 
 
@@ -79,7 +79,7 @@ def find_missing(files: Sequence[Path]) -> list[Path]:
     Every folder is listed once, since a look-up per file would take minutes for 120,000 images on a
     network file system.
     """
-    paths = [split_box(file)[0] for file in files]
+    paths = [file_of(file) for file in files]
     present: set[Path] = set()
     for folder in {path.parent for path in paths}:
         with suppress(OSError), os.scandir(folder) as entries:

@@ -9,14 +9,13 @@ Shapes: B images in a batch, D embedding dimensions, R references, C classes.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from dml.losses.arguments import check_finite
-from dml.losses.cosine import cosine_similarity, pair_similarity
+from dml.losses.cosine import cosine_similarity, pair_similarity, unit_rows
 from dml.losses.generic import forms
 from dml.losses.metric_loss import ClassificationLoss, PairLoss, Pairs
 from dml.losses.proxy_nca import ProxyNCALoss, ProxyNCAPlusPlusLoss
@@ -50,9 +49,13 @@ class GenericPairLoss(PairLoss):
 
     def pair_loss(self, x_BD: Tensor, ref_RD: Tensor, pairs: Pairs) -> Tensor:
         """Returns the loss; `forward` has checked the arguments (float32 or float64)."""
-        s_BR = pair_similarity(x_BD, ref_RD)
+        s_BR = self.similarity(x_BD, ref_RD)
         positive_BR, negative_BR = pairs.masks()
         return self.form.loss(s_BR, positive_BR.to(s_BR.dtype), positive_BR | negative_BR)
+
+    def similarity(self, x_BD: Tensor, ref_RD: Tensor) -> Tensor:
+        """Returns the cosine similarities of all pairs (B×R)."""
+        return pair_similarity(x_BD, ref_RD)
 
 
 class ContrastiveLoss(GenericPairLoss):
@@ -74,6 +77,13 @@ class ContrastiveLoss(GenericPairLoss):
         self, margin: float = 0.5, positive_margin: float = 0.0, form: str = "euclidean"
     ) -> None:
         super().__init__(forms.make_contrastive(margin, positive_margin, form))
+
+    def similarity(self, x_BD: Tensor, ref_RD: Tensor) -> Tensor:
+        """Returns the cosine similarities of all pairs (B×R)."""
+        if ref_RD is not x_BD or isinstance(self.form, forms.CosineContrastive):
+            return super().similarity(x_BD, ref_RD)
+        unit_BD = unit_rows(x_BD)[0]  # once, which changes the last digit of gradients
+        return unit_BD @ unit_BD.T
 
 
 class LiftedStructureLoss(GenericPairLoss):
@@ -210,7 +220,7 @@ def compute_proxy_loss(
             e^(w − 1), as in pytorch-metric-learning.
     """
     s_BC = cosine_similarity(x_BD, proxies_CD)
-    y_BC = nn.functional.one_hot(labels_B, len(proxies_CD)).to(s_BC.dtype)
+    y_BC = torch.zeros_like(s_BC).scatter_(1, labels_B[:, None], 1)
     present_BC = torch.ones_like(y_BC, dtype=torch.bool)
     if form.anchors == "proxies":
         if weight_B is not None:
@@ -229,7 +239,7 @@ def find_generic_form(loss: Any) -> forms.Form:
     Args:
         loss: a loss with an attribute `form`, such as the losses of `dml.losses.generic` or one of
             your own; ProxyNCA or ProxyNCA++ of `dml.losses`; ContrastiveLoss, MultiSimilarityLoss
-            or ProxyAnchorLoss of pytorch-metric-learning.
+            or ProxyAnchorLoss of `dml.losses.baselines` or pytorch-metric-learning.
 
     Raises:
         ValueError: the loss has no generic form, one that fails, or an option that the form cannot
@@ -257,44 +267,23 @@ def _check_form(loss: Any, form: forms.Form) -> None:
         raise ValueError(f"its form has proxies, and {name} has no parameter `proxies`")
 
 
-def find_equal_form(loss: Any) -> forms.Form | None:
-    """Returns the form of a loss of pytorch-metric-learning that is the whole loss of a batch.
-
-    None for other losses, and for those with a regularizer, recorded statistics or a distance
-    without normalization. `compute_equal_loss` computes it.
-    """
-    with suppress(ValueError):
-        form = _find_form_of_pml(loss)
-        regularizers = loss.embedding_regularizer, getattr(loss, "weight_regularizer", None)
-        if loss.distance.normalize_embeddings and not (loss.collect_stats or any(regularizers)):
-            return form
-    return None
-
-
-def compute_equal_loss(form: forms.Form, loss: Any, x_BD: Tensor, labels_B: Tensor) -> Tensor:
-    """Returns the loss of a batch by its form, for which the host never waits for a GPU.
-
-    Values and gradients equal those of the loss up to rounding, 1e-6 in float32.
-    """
-    if form.anchors == "proxies":
-        return compute_proxy_loss(form, x_BD, labels_B, loss.proxies)
-    return GenericPairLoss(form).forward(x_BD, labels_B)
-
-
 def _find_form_of_pml(loss: Any) -> forms.Form:
     # Imported late: dml.losses works without pytorch-metric-learning.
     from pytorch_metric_learning import losses as pml
 
-    if type(loss) is pml.ContrastiveLoss:
+    from dml.losses import baselines
+
+    kind = type(loss)
+    if kind in (pml.ContrastiveLoss, baselines.ContrastiveLoss):
         _check_default_options(loss, euclidean=True)
         return forms.make_contrastive(loss.neg_margin, loss.pos_margin, average="terms")
-    if type(loss) is pml.MultiSimilarityLoss:
+    if kind in (pml.MultiSimilarityLoss, baselines.MultiSimilarityLoss):
         _check_default_options(loss)
         return forms.MultiSimilarity(**forms.check_exponents(loss.alpha, loss.beta, loss.base))
-    if type(loss) is pml.ProxyAnchorLoss:
+    if kind in (pml.ProxyAnchorLoss, baselines.ProxyAnchorLoss):
         _check_default_options(loss)
         return forms.ProxyAnchor(**forms.check_exponents(loss.alpha, loss.alpha, loss.margin))
-    raise ValueError(f"{type(loss).__name__} is not additive over positives and negatives")
+    raise ValueError(f"{kind.__name__} is not additive over positives and negatives")
 
 
 def _check_default_options(loss: Any, euclidean: bool = False) -> None:

@@ -1,0 +1,305 @@
+"""A user's images in tar shards as of webdataset, or in Parquet tables as of Hugging Face."""
+
+from __future__ import annotations
+
+import glob
+import json
+import logging
+import os
+import tarfile
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+import pandas as pd
+
+from dml.core.class_labels import check_names
+from dml.core.errors import UserError, first_line
+from dml.core.file_formats import find_archive, find_table
+from dml.core.plain_text import show_line
+from dml.core.regular_files import open_regular
+from dml.data.image_formats import is_readable
+from dml.data.packed_images import IMAGE, Packed, join_packed
+
+TAR, PARQUET = ".tar", ".parquet"
+FORMATS = {TAR: "a tar archive", PARQUET: "a Parquet file"}
+BLOCK = 512  # bytes of a header in an archive
+MANY = 1000  # rows of a group that are decoded for one image
+LABELS = (".cls", ".json")
+log = logging.getLogger(__name__)
+
+
+class Row(NamedTuple):
+    """An image and what its shard or table says of it.
+
+    Attributes:
+        path: its name (`dml.data.packed_images`).
+        label: None: it has none.
+        is_number: whether the label is a number there, and no text.
+        split, category: None: it has none.
+    """
+
+    path: Path
+    label: str | None
+    is_number: bool
+    split: str | None = None
+    category: str | None = None
+
+
+def find_packed(root: str | Path) -> list[Path]:
+    """Returns the archives and tables that a path or a pattern (`shards-*.tar`) names; may be none.
+
+    Raises:
+        UserError: nothing has a name of the pattern, or files have another format than their names.
+    """
+    path = Path(root)
+    suffix = path.suffix.lower()
+    if suffix not in (TAR, PARQUET) or path.is_dir():
+        return []
+    if path.exists():
+        files = [path]
+    elif glob.has_magic(str(root)):
+        files = sorted(map(Path, glob.glob(str(root))))
+        if not files:
+            _refuse(root, "no file has a name of this pattern; set it with data.root='<pattern>'")
+    else:
+        return []
+    for file in files:
+        other = find_table(file) or find_archive(file)
+        if other not in ("", FORMATS[suffix]):
+            _refuse(file, f"it is {other}, not {FORMATS[suffix]}; name it by its format")
+    return files
+
+
+def read_packed_table(root: str | Path, files: Sequence[Path], labeled: bool) -> pd.DataFrame:
+    """Returns path, label and, if they are there, split and category of the images.
+
+    `attrs["notes"]` says what slows reading.
+
+    An archive has images `<key>.jpg` (`.png` …) and for each `<key>.cls`, a class as text, or
+    `<key>.json`, an object with `label` and, optionally, `split` and `category`. Other members are
+    ignored. A table has the columns `image` (a struct with `bytes`, or binary) and `label` (text, a
+    number, or a ClassLabel of Hugging Face) and, optionally, `split` and `category`.
+
+    Args:
+        root: for messages.
+        files: of one format.
+        labeled: whether every image must have a label; False: labels are left out unless all have.
+
+    Raises:
+        UserError: a file is damaged, has other columns or no images, or a label, a split or a
+            member is missing, doubled or of another type.
+    """
+    rows: list[Row] = []
+    notes: list[str] = []
+    for file in files:
+        if file.suffix.lower() == TAR:
+            rows += _read_archive(file)
+        else:
+            rows += _read_table(file)
+            notes += _describe_groups(file)
+    if not rows:
+        _refuse(root, "there are no images in it; their names end in .jpg, .png …")
+    table = pd.DataFrame({"path": [row.path for row in rows]})
+    if labels := _choose_labels(root, rows, labeled):
+        table["label"] = labels
+    if splits := _choose_splits(root, rows):
+        table["split"] = splits
+    categories = [row.category for row in rows]
+    if any(category is not None for category in categories):
+        table["category"] = categories
+    table.attrs["notes"] = tuple(notes)
+    return table
+
+
+def _choose_labels(root: str | Path, rows: Sequence[Row], labeled: bool) -> list[str]:
+    """Returns the labels; none where an image has none and none is needed."""
+    missing = [row for row in rows if not row.label]
+    if missing and not labeled:
+        if len(missing) < len(rows):
+            log.warning("images: no labels are written, since %s has none", _show(missing[0]))
+        return []
+    if missing:
+        count = f"{len(missing)} of {len(rows)} images have no label"
+        _refuse(root, f"{count}, first {_show(missing[0])}; give a class to each")
+    numbers = [row for row in rows if row.is_number]
+    if numbers and len(numbers) < len(rows):
+        text = next(row for row in rows if not row.is_number)
+        _refuse(
+            root,
+            f"labels are numbers and texts ({numbers[0].label} of {_show(numbers[0])}, "
+            f"'{show_line(str(text.label))}' of {_show(text)}); use one of both",
+        )
+    labels = [str(row.label) for row in rows]
+    try:
+        check_names(labels)
+    except ValueError as error:
+        _refuse(root, str(error))
+    return labels
+
+
+def _choose_splits(root: str | Path, rows: Sequence[Row]) -> list[str]:
+    """Returns the splits of the images; none if no image has one."""
+    missing = [row for row in rows if not row.split]
+    if missing and len(missing) < len(rows):
+        count = f"{len(missing)} of {len(rows)} images have no split"
+        _refuse(root, f"{count}, first {_show(missing[0])}; give one to each, or to none")
+    return [] if missing else [str(row.split) for row in rows]
+
+
+def _read_archive(file: Path) -> Iterator[Row]:
+    """Yields the images of a tar archive, in its order."""
+    images: dict[str, tuple[str, Packed]] = {}
+    texts: dict[str, dict[str, bytes]] = {}
+    with open_regular(file) as opened:
+        for member in _list_members(file, opened):
+            folder, name = os.path.split(member.name)
+            stem, dot, extension = name.partition(".")
+            key, suffix = f"{folder}/{stem}", f"{dot}{extension}".lower()
+            is_image = is_readable(name)
+            if not member.isreg() or not stem or not (is_image or suffix in LABELS):
+                continue
+            known = key in images if is_image else suffix in texts.get(key, {})
+            if known:
+                shown = show_line(member.name)
+                _refuse(file, f"it has two members for {shown}; a key names one image")
+            if is_image:
+                images[key] = member.name, Packed(file, member.offset_data, member.size)
+            else:
+                opened.seek(member.offset_data)
+                texts.setdefault(key, {})[suffix] = opened.read(member.size)
+    for key, (name, packed) in images.items():
+        yield _read_texts(join_packed(packed, name), texts.get(key, {}))
+
+
+def _list_members(file: Path, opened: Any) -> Iterator[tarfile.TarInfo]:
+    """Yields the members of an archive that is damaged nowhere.
+
+    Raises:
+        UserError: it is cut off, or has bytes that are no header.
+    """
+    try:
+        with tarfile.open(fileobj=opened, mode="r:") as archive:
+            yield from archive
+            end = archive.offset
+    except (tarfile.TarError, EOFError, ValueError) as error:
+        _refuse(file, f"it is damaged ({first_line(error)}); copy it again")
+    # tarfile takes what is no header for the end
+    opened.seek(end)
+    if opened.read(BLOCK).strip(b"\0"):
+        _refuse(file, f"it is damaged at byte {end:,}; copy it again")
+
+
+def _read_texts(path: Path, texts: dict[str, bytes]) -> Row:
+    """Returns an image with the label, split and category of its `.cls` and `.json`."""
+    try:
+        named = texts.get(".cls", b"").decode().strip()
+        options = json.loads(texts.get(".json", b"{}"))
+        if not isinstance(options, dict):
+            raise ValueError("its .json is no object")
+        label = options.get("label")
+        if not isinstance(label, int | str | None) or isinstance(label, bool):
+            raise ValueError(f"its label is {json.dumps(label)[:40]}, no text or whole number")
+        if named and label is not None and str(label).strip() != named:
+            raise ValueError(f"its .cls says {named}, its .json {label}")
+    except ValueError as error:
+        _refuse(path, first_line(error))
+    text = named if label is None else str(label).strip()
+    split, category = _text(options.get("split")), _text(options.get("category"))
+    return Row(path, text or None, isinstance(label, int), split, category)
+
+
+def _read_table(file: Path) -> Iterator[Row]:
+    """Yields the images of a Parquet table, in its order, without reading their bytes."""
+    if find_spec("pyarrow") is None:
+        _refuse(file, "reading Parquet needs pyarrow: pip install pyarrow")
+    from pyarrow import parquet
+
+    try:
+        opened = parquet.ParquetFile(file)
+        schema = opened.schema_arrow
+        if problem := _why_no_images(schema):
+            _refuse(file, problem)
+        columns = [name for name in ("label", "split", "category") if name in schema.names]
+        has_paths = f"{IMAGE}.path" in [column.path for column in opened.schema]
+        table = opened.read(columns=[*columns, *([f"{IMAGE}.path"] if has_paths else [])])
+    except (OSError, ValueError) as error:
+        _refuse(file, f"it is damaged ({first_line(error)}); copy it again")
+    values = {name: table.column(name).to_pylist() for name in columns}
+    unknown = [None] * table.num_rows
+    labels, splits, categories = (
+        values.get(name, unknown) for name in ("label", "split", "category")
+    )
+    images = table.column(IMAGE).to_pylist() if has_paths else unknown
+    classes = _class_names(schema)
+    for row, label in enumerate(labels):
+        if not isinstance(label, int | str | None) or isinstance(label, bool):
+            _refuse(file, f"labels are of type {type(label).__name__}, no texts or numbers")
+        name = os.path.basename((images[row] or {}).get("path") or "")
+        yield Row(
+            join_packed(Packed(file, row, None), name),
+            _name_label(label, classes),
+            isinstance(label, int) and not classes,
+            _text(splits[row]),
+            _text(categories[row]),
+        )
+
+
+def _why_no_images(schema: Any) -> str:
+    """Returns why a table with this schema (pyarrow) has no images; empty if it has."""
+    from pyarrow import types
+
+    if IMAGE not in schema.names:
+        return f"it has no column image, but {', '.join(schema.names)[:80]}"
+    kind = schema.field(IMAGE).type
+    if types.is_binary(kind) or types.is_large_binary(kind):
+        return ""
+    if types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
+        return ""
+    return f"column image is of type {str(kind)[:80]}; it needs the bytes of images"
+
+
+def _class_names(schema: Any) -> list[str]:
+    """Returns the names that Hugging Face stores of the numbers in `label`; none without them."""
+    try:
+        features = json.loads(schema.metadata[b"huggingface"])["info"]["features"]
+        return [str(name) for name in features["label"]["names"]]
+    except (KeyError, TypeError, ValueError):
+        return []
+
+
+def _name_label(label: int | str | None, classes: Sequence[str]) -> str | None:
+    """Returns the name of a label; None of a number that names no class, such as −1."""
+    if not isinstance(label, int) or not classes:
+        return _text(label)
+    return classes[label] if 0 <= label < len(classes) else None
+
+
+def _describe_groups(file: Path) -> list[str]:
+    """Returns a note on a table whose rows are stored in large groups; none for others."""
+    from pyarrow import parquet
+
+    metadata = parquet.read_metadata(file)
+    groups = range(metadata.num_row_groups)
+    most = max((metadata.row_group(number).num_rows for number in groups), default=0)
+    if most <= MANY:
+        return []
+    return [
+        f"{file} has groups of {most:,} rows, each decoded for one image; write it with "
+        f"row_group_size=100, or as tar shards"
+    ]
+
+
+def _text(value: Any) -> str | None:
+    """Returns a value as text; None for none and for empty texts."""
+    text = "" if value is None else str(value).strip()
+    return text or None
+
+
+def _show(row: Row) -> str:
+    return show_line(str(row.path))
+
+
+def _refuse(root: str | Path, problem: str) -> NoReturn:
+    raise UserError(f"data.root: {show_line(str(root))}: {problem}")

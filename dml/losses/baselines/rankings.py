@@ -1,0 +1,101 @@
+"""FastAP and N-pairs.
+
+Shapes: B images in a batch, L edges of a histogram of distances.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from pytorch_metric_learning import losses as pml
+from pytorch_metric_learning.reducers import MeanReducer
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from dml.losses.baselines import terms
+from dml.losses.baselines.terms import Masks, Terms
+
+
+class FastAPLoss(pml.FastAPLoss):
+    """FastAP: 1 − the mean average precision of images, from soft histograms of squared distances.
+
+    Each distance has a part in the two bins beside it, so that memory is O(B²), not O(B²·L).
+    """
+
+    def compute_loss(
+        self,
+        embeddings: Tensor,
+        labels: Tensor | None,
+        indices_tuple: Any,
+        ref_emb: Tensor,
+        ref_labels: Tensor | None,
+    ) -> Terms:
+        """Returns the terms of the loss, for its reducer."""
+        is_plain = indices_tuple is None and terms.is_reduced_by(self, MeanReducer)
+        if not is_plain or labels is None or ref_emb is not embeddings or ref_labels is not labels:
+            return super().compute_loss(embeddings, labels, indices_tuple, ref_emb, ref_labels)
+        masks = terms.all_pairs(labels, labels)
+        positive_BL, negative_BL = self._histograms(self.distance(embeddings), masks)
+        above_BL = positive_BL.cumsum(dim=1)
+        product_BL = positive_BL * above_BL
+        total_BL = (positive_BL + negative_BL).cumsum(dim=1)
+        counts_BL = (product_BL > 0) & (total_BL > 0)
+        # in bins that do not count, 0 / 1 instead of 0 / 0, whose gradient is NaN
+        precision_BL = product_BL.masked_fill(~counts_BL, 0) / total_BL.masked_fill(~counts_BL, 1)
+        positives_B = masks.positive.sum(dim=1)
+        losses_B = 1 - precision_BL.sum(dim=1) / positives_B.clamp_min(1)
+        is_query_B = (positives_B > 0) & counts_BL.any()
+        total = losses_B.masked_fill(~is_query_B, 0).sum()
+        return {"loss": terms.reduced(total / is_query_B.sum().clamp_min(1))}
+
+    def _histograms(self, mat_BB: Tensor, masks: Masks) -> tuple[Tensor, Tensor]:
+        """Returns the soft counts of positives and of negatives (both B×L)."""
+        width = 2**self.distance.power / self.num_bins
+        at_BB = mat_BB / width
+        lower_BB = at_BB.detach().floor().clamp(0, self.num_bins - 1)
+        # the parts of a distance beyond the last edge end one bin later
+        upper_part_BB = (1 - (at_BB - lower_BB - 1).abs()).relu()
+        lower_part_BB = (1 - (at_BB - lower_BB).abs()).relu()
+        edge_BB = lower_BB.long()
+        empty_BL = mat_BB.new_zeros(len(mat_BB), self.num_edges)
+        positive_BL, negative_BL = (
+            empty_BL.scatter_add(1, edge_BB, lower_part_BB * mask_BB).scatter_add(
+                1, edge_BB + 1, upper_part_BB * mask_BB
+            )
+            for mask_BB in masks
+        )
+        return positive_BL, negative_BL
+
+
+class NPairsLoss(pml.NPairsLoss):
+    """N-pairs: cross-entropy of the first image of each class against the second ones of all."""
+
+    def compute_loss(
+        self,
+        embeddings: Tensor,
+        labels: Tensor | None,
+        indices_tuple: Any,
+        ref_emb: Tensor,
+        ref_labels: Tensor | None,
+    ) -> Terms:
+        """Returns the terms of the loss, for its reducer."""
+        is_plain = indices_tuple is None and not self.collect_stats
+        if not is_plain or labels is None or ref_emb is not embeddings or ref_labels is not labels:
+            return super().compute_loss(embeddings, labels, indices_tuple, ref_emb, ref_labels)
+        earlier_B = (labels[:, None] == labels).tril(-1).sum(dim=1)  # images of the same class
+        second_N = (earlier_B == 1).nonzero().squeeze(1)
+        if len(second_N) == 0:
+            return self.zero_losses()
+        first_N = _first_of_class(labels, labels[second_N])
+        s_NN = self.distance(embeddings[first_N], embeddings[second_N])
+        if not self.distance.is_inverted:
+            s_NN = -s_NN
+        targets_N = torch.arange(len(second_N), device=s_NN.device)
+        losses_N = cross_entropy(s_NN, targets_N, reduction="none")
+        return {"loss": terms.elements(losses_N) | {"indices": first_N}}
+
+
+def _first_of_class(labels_B: Tensor, classes_N: Tensor) -> Tensor:
+    """Returns the first image of each class (N)."""
+    return (classes_N[:, None] == labels_B).byte().argmax(dim=1)
