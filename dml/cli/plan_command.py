@@ -44,7 +44,7 @@ COLUMNS = (
     "experiment",
     "cells",
     "done",
-    "trainings",
+    "training runs",
     "GB on disk",
     "hours (estimated)",
     "measured",
@@ -115,7 +115,7 @@ def _print_runs(plan: pd.DataFrame, overrides: Sequence[str]) -> None:
         note = f"  [reduced: {' '.join(reduced)}]" if reduced else ""
         if not cell.trainings:
             note = f"  [no training; embedding of the test images alone: {_time_text(cell)}]"
-        print_plain(f"{cell.status:8s} {cell.trainings:4d} trainings  {cell.command}{note}")
+        print_plain(f"{cell.status:8s} {cell.trainings:4d} training runs  {cell.command}{note}")
 
 
 def _time_text(cell: Any) -> str:

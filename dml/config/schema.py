@@ -349,7 +349,7 @@ class ExperimentConfig(Node):
         params: table of `configs/params` whose values hold unless an override sets them.
         script: command that draws the figure, with or without runs.
         trains: false if nothing is trained and the script does everything.
-        gpu_hours: estimated GPU hours of all its trainings (`dml plan`).
+        gpu_hours: estimated GPU hours of all its training runs (`dml plan`).
     """
 
     id: FolderName

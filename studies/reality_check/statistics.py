@@ -169,7 +169,7 @@ def still_rising(study: Declaration, results: Results, arm: str) -> bool:
 def judge_claims(study: Declaration, results: Results, ranking: pd.DataFrame) -> pd.DataFrame:
     """Returns a row per claim: `points`, `low`, `high`, `p` (Holm), the `verdict`, and `lengths`.
 
-    `lengths` has the differences of equally long trainings.
+    `lengths` has the differences of equally long training runs.
 
     *not tested* if an arm has not learned or has not used its mechanism; *equivalent* if the
     simultaneous interval lies within the margin; *better* or *worse* if it lies beyond
@@ -230,7 +230,7 @@ def _judge_equivalence(arms: pd.DataFrame, points: Sequence[float], margin: floa
 
     Args:
         arms: the rows of both in the ranking.
-        points: differences of equally long trainings.
+        points: differences of equally long training runs.
         margin: of equivalence.
     """
     if max(map(abs, points)) >= margin:
