@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from dml.core.counts import count_of, verb_for
 from dml.data.image_index import HELD_OUT, TESTED, ImageIndex
 
 LEAST_TRAINED = 2  # images of a class: losses of pairs need two, and all losses get the same images
@@ -117,9 +118,10 @@ def leave_out_untrained(index: ImageIndex) -> ImageIndex:
     if not unknown.any() or not len(trained):
         return index
     classes = len(np.unique(index.labels[unknown]))
+    images = count_of(int(unknown.sum()), "test image")
     note = (
-        f"data: {unknown.sum()} test images of {classes} classes without training images are left "
-        f"out: no class of a closed set is unseen"
+        f"data: {images} of {count_of(classes, 'class')} without training images left out: no "
+        f"class of a closed set is unseen"
     )
     roles = np.where(unknown, "unused", index.roles)
     return replace(index, roles=roles, notes=(*index.notes, note))
@@ -136,8 +138,9 @@ def describe_parts(index: ImageIndex) -> list[str]:
     ]
     untested = len(trained) - len(tested)
     if untested:
+        have = verb_for(untested, "has", "have")
         notes.append(
-            f"data: {untested} of {len(trained)} classes have no test images; a class with fewer "
+            f"data: {untested} of {len(trained)} classes {have} no test images; a class with fewer "
             f"than {LEAST_DIVIDED} images is for training only"
         )
     return notes

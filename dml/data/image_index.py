@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dml.core.counts import count_of, verb_for
 from dml.core.option_values import MAX_IMAGE_PIXELS
 from dml.data.packed_images import split_packed
 
@@ -125,7 +126,7 @@ class ImageIndex:
         both = np.intersect1d(training, tested)
         if len(both):
             raise ValueError(
-                f"labels: {len(both)} classes have both training and test images; "
+                f"labels: {count_of(len(both), 'class')} with both training and test images; "
                 f"retrieval is tested on classes that are not trained on"
             )
 
@@ -242,8 +243,9 @@ def describe_images(index: ImageIndex, scored: bool = True) -> list[str]:
     if scored and len(tested) and len(np.unique(tested)) == 1:
         notes.append("data: all test images are of one class, so that every score is 100")
     if index.transparent:
+        have = verb_for(index.transparent, "has", "have")
         notes.append(
-            f"data: {index.transparent} of {len(index.images)} images have transparent pixels, "
+            f"data: {index.transparent} of {len(index.images)} images {have} transparent pixels, "
             f"which are {index.background} (data.background)"
         )
     return notes

@@ -16,6 +16,7 @@ import pandas as pd
 
 from dml.config.identity import identity, method_name
 from dml.config.schema import ExperimentConfig
+from dml.core.counts import count_of
 from dml.core.installation import shell_command
 from dml.core.metric_names import ACCURACIES, MEANS_OF_CATEGORIES, is_score, metric_label
 from dml.core.option_values import EXTRA_METRICS, SEEN_CLASSES
@@ -201,7 +202,7 @@ class Report:
         lines = [f"left out: {run.folder}: {run.problem}" for run in damaged.itertuples()]
         unfinished = len(table.query("state != 'damaged' and state != 'finished'"))
         if unfinished:
-            count = _count(unfinished, "run")
+            count = count_of(unfinished, "run")
             lines.append(f"not finished: {count}; {shell_command('runs')} lists them")
         return lines
 
@@ -214,13 +215,9 @@ class Report:
         frame = self.frame
         if frame.empty:
             return "drawn by a script" if self.about.script else "no runs"
-        configurations = _count(frame.configuration.nunique(), "configuration")
-        runs = _count(frame.folder.nunique(), "run")
+        configurations = count_of(frame.configuration.nunique(), "configuration")
+        runs = count_of(frame.folder.nunique(), "run")
         return f"{configurations}, {runs}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"1 {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def build_report(

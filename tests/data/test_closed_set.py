@@ -153,7 +153,7 @@ def test_a_split_of_images_of_a_user_is_kept():
     assert divided.roles[6:8].tolist() == ["test"] * 2
     assert sorted(divided.roles[:6].tolist()) == ["train"] * 4 + ["validation"] * 2
     assert divided.roles[8:].tolist() == ["train"] * 2 + ["test"] * 2 + ["unused"] * 3
-    assert "3 test images of 1 classes without training images are left out" in divided.notes[0]
+    assert "3 test images of 1 class without training images left out" in divided.notes[0]
 
 
 def test_images_that_are_only_to_be_scored_stay_as_they_are():
@@ -170,7 +170,7 @@ def test_jobs_have_the_three_parts_of_each_class():
     parts = [job.train.rows, job.validation.query.rows, job.test.query.rows]
     assert sorted(np.concatenate(parts).tolist()) == list(range(23))
     assert protocol_test("closed_set", divided).query.rows.tolist() == parts[2].tolist()
-    assert describe_parts(divided)[1].startswith("data: 1 of 3 classes have no test images")
+    assert describe_parts(divided)[1].startswith("data: 1 of 3 classes has no test images")
 
 
 @pytest.mark.parametrize(

@@ -117,6 +117,6 @@ def test_embed_and_search_count_transparent_images(trained, logos, tmp_path, cap
     assert color in line
     caplog.clear()
     dml.search(tmp_path / "x.npz", [str(logos / "k2" / "8.png")], k=1)
-    assert any("1 of 1 images have transparent pixels" in line for line in caplog.messages)
+    assert any("1 of 1 images has transparent pixels" in line for line in caplog.messages)
     index = ImageIndex("x", [tmp_path / "damaged.gif"], np.zeros(1, int), np.array(["test"]))
     assert count_transparent(index).transparent == 0

@@ -66,7 +66,7 @@ def test_evaluation_leaves_out_damaged_images_as_its_message_says(
     words = (f"run={folder}", "overwrite=true", "data.skip_corrupt=true")
     assert evaluated(*words, given=given)["metrics"]["queries"] == 7
     shown = capsys.readouterr().out
-    assert "note: data: 1 of 16 images cannot be decoded and are left out" in shown
+    assert "note: data: 1 of 16 images cannot be decoded and is left out" in shown
 
 
 def test_embedding_and_search(run_tiny, words, photos, tmp_path, monkeypatch, capsys):

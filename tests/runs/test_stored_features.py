@@ -176,7 +176,7 @@ def test_what_needs_images_is_refused(on_features, words, problem):
         ({"labels": np.array(["a"])}, "cannot be read"),
         ({"views": np.zeros((CLASSES * PER_CLASS, 2, 3))}, "cannot be read"),
         ({"splits": np.array(["train"] * CLASSES * PER_CLASS)}, "the splits are train"),
-        ({"labels": np.array(["a"] * CLASSES * PER_CLASS)}, "images of 1 classes"),
+        ({"labels": np.array(["a"] * CLASSES * PER_CLASS)}, "images of 1 class"),
         (None, "no .npz file"),
     ],
 )

@@ -16,6 +16,7 @@ from PIL import Image
 from torch import Tensor
 
 from dml.core.atomic_io import read_json, write_text
+from dml.core.counts import count_of, verb_for
 from dml.core.errors import UserError
 from dml.core.option_values import MAX_IMAGE_PIXELS
 from dml.core.plain_text import show_line
@@ -146,8 +147,8 @@ def check_images(index: ImageIndex) -> None:
     """
     problems = inspect_images(index).problems
     if problems:
-        count = f"{index.name}: {len(problems)} images are damaged; replace them"
-        raise UserError("\n".join([*problems, count]))
+        damaged = count_of(len(problems), "damaged image")
+        raise UserError("\n".join([*problems, f"{index.name}: {damaged}; replace them"]))
 
 
 def exclude_undecodable(index: ImageIndex, skip: bool, folder: Path) -> ImageIndex:
@@ -193,8 +194,9 @@ def exclude_undecodable(index: ImageIndex, skip: bool, folder: Path) -> ImageInd
 def _describe_skipped(index: ImageIndex, checked: Sequence[Checked]) -> str:
     rows = [row for row, image in enumerate(checked) if image.problem is not None]
     shown = ", ".join(show_line(str(index.images[row])) for row in rows[:SHOWN])
+    left_out = verb_for(len(rows), "is left out", "are left out")
     return (
-        f"data: {len(rows)} of {len(checked)} images cannot be decoded and are left out "
+        f"data: {len(rows)} of {len(checked)} images cannot be decoded and {left_out} "
         f"(data.skip_corrupt): {shown}"
     )
 
@@ -293,9 +295,10 @@ def _describe_copies(index: ImageIndex, copies: Sequence[tuple[int, int]]) -> tu
     trained = index.roles == "train"
     between = sum(1 for first, row in copies if trained[first] != trained[row])
     shown = "; ".join(describe_pair(index.images[a], index.images[b]) for a, b in copies[:SHOWN])
+    images = f"{count_of(len(copies), 'image')} {verb_for(len(copies), 'is', 'are')}"
     return (
-        f"data: {len(copies)} images are also in another class, pixel for pixel ({between} in "
-        f"training and test): {shown}",
+        f"data: {images} also in another class, pixel for pixel ({between} in training and test): "
+        f"{shown}",
     )
 
 
@@ -315,9 +318,10 @@ def _describe_known(index: ImageIndex, checked: Sequence[Checked]) -> tuple[str,
     if not known:
         return ()
     shown = "; ".join(describe_pair(index.images[a], index.images[b]) for a, b in known[:SHOWN])
+    images = f"{count_of(len(known), 'image')} for validation or test"
     return (
-        f"data: {len(known)} images for validation or test are also in training, pixel for pixel, "
-        f"so that scores are too high; remove the copies: {shown}",
+        f"data: {images} {verb_for(len(known), 'is', 'are')} also in training, pixel for pixel, so "
+        f"that scores are too high; remove the copies: {shown}",
     )
 
 

@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from dml.core.class_labels import check_names
+from dml.core.counts import count_of, verb_for
 from dml.core.errors import UserError, first_line
 from dml.core.file_formats import find_archive, find_table
 from dml.core.plain_text import show_line
@@ -124,7 +125,7 @@ def index_table(
     if len(names) < 2:
         _refuse(
             root,
-            f"images of {len(names)} classes, at least 2 are needed: <class>/<image> or "
+            f"images of {count_of(len(names), 'class')}, at least 2 are needed: <class>/<image> or "
             f"<split>/<class>/<image> in a folder, where names of images end in .jpg, .png …, or a "
             f"CSV file with the columns path,label",
         )
@@ -363,7 +364,8 @@ def _leave_out_unlabeled(
     if missing.all():
         _refuse(path, "no row has a label")
     first = show_line(str(table["path"][missing].iloc[0]))
-    note = f"{missing.sum()} of {len(table)} rows of {path} have no label and are left out"
+    without = verb_for(missing.sum(), "has no label and is", "have no label and are")
+    note = f"{missing.sum()} of {len(table)} rows of {path} {without} left out"
     return table[~missing].copy(), [f"{note}, first {first}"]
 
 
@@ -467,9 +469,10 @@ def _check_classes(root: Path, labels: np.ndarray, roles: np.ndarray, names: Seq
     shared = np.intersect1d(labels[trained], labels[tested])
     if len(shared):
         shown = ", ".join(names[label] for label in shared[:5])
+        classes = f"{count_of(len(shared), 'class')} {verb_for(len(shared), 'is', 'are')}"
         _refuse(
             root,
-            f"{len(shared)} classes are in both training and test ({shown}); scores are of unseen "
+            f"{classes} in both training and test ({shown}); scores are of unseen "
             f"classes: assign each class to one side, or remove the splits to halve the classes; "
             f"protocol=closed_set tests the classes that it trains on",
         )

@@ -173,7 +173,7 @@ def test_copies_are_found_without_damaged_images_and_in_boxes(tmp_path):
     rows = ["c0/0.ppm,a,0,0,2,2", "c0/0.ppm,b,2,2,4,4", "c1/2.ppm,b,0,0,2,2"]
     (root / "list.csv").write_text("\n".join(["path,label,x_1,y_1,x_2,y_2", *rows]))
     (note,) = exclude_undecodable(read_folder(root / "list.csv"), False, tmp_path / "cache").notes
-    assert note.startswith("data: 1 images are also in another class")
+    assert note.startswith("data: 1 image is also in another class")
 
 
 @pytest.mark.promise("guides/own_images.md", "images have transparent pixels: a note counts them")

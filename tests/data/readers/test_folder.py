@@ -163,7 +163,7 @@ def test_csv_of_every_spreadsheet_is_read(tmp_path: Path, content: str):
         (
             "path,label,split",
             ["class_0/0.jpg,a,train", "class_0/1.jpg,a,test", "class_1/0.jpg,b,test"],
-            r"1 classes are in both training and test \(a\); scores are of unseen",
+            r"1 class is in both training and test \(a\); scores are of unseen",
         ),
     ],
 )

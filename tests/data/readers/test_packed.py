@@ -319,7 +319,7 @@ WRONG: dict[str, tuple[Callable[[Path], Any], str]] = {
         ),
         "1 of 2 images have no split",
     ),
-    "one class": (lambda at: write_tar(at / "s.tar", with_classes(["a", "a"])), "of 1 classes"),
+    "one class": (lambda at: write_tar(at / "s.tar", with_classes(["a", "a"])), "of 1 class,"),
     "no images": (lambda at: write_tar(at / "s.tar", [("a.cls", b"3")]), "there are no images"),
     "no members": (lambda at: write_tar(at / "s.tar", []), "there are no images"),
     "no rows": (
