@@ -7,8 +7,9 @@ import json
 import os
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +25,7 @@ ROLES = ("train", *TESTED, "unused")
 BOX = re.compile(r"(.+)#(\d+),(\d+),(\d+),(\d+)")
 SAMPLE = 100  # images of a lazy sequence whose pixels are part of the fingerprint
 MISSING = ("None", "nan", "<NA>")  # texts of values of Python and pandas that are none
+PART = 10_000  # values of a fingerprint in memory at once
 SIZES = 1000  # files whose size is read; all of SOP takes minutes on a network file system
 
 
@@ -142,11 +144,17 @@ class ImageIndex:
 
         Without a root they count from the deepest folder that contains them all.
         """
-        if self.files is None:
+        names = self._relative_names()
+        return None if names is None else list(names)
+
+    def _relative_names(self) -> Iterator[str] | None:
+        """Yields `relative_files`, which need not be in memory at once."""
+        files = self.files
+        if files is None:
             return None
-        root = self.root or os.path.commonpath([file.parent for file in self.files])
+        root = self.root or os.path.commonpath([file.parent for file in files])
         top = os.path.join(os.path.abspath(root), "")
-        return [os.path.abspath(file).removeprefix(top) for file in self.files]
+        return (os.path.abspath(file).removeprefix(top) for file in files)
 
     def names_of(self, *roles: str) -> list[str]:
         """Returns the names of the classes that have images with these roles, if there are any."""
@@ -170,8 +178,7 @@ class ImageIndex:
         images = self.images
         if self.features is not None:
             images = self.features.sample()
-        content: list[object] = [self.fingerprint_name or self.name]
-        content += [self.roles.tolist(), self.labels.tolist()]
+        content: list[object] = [self.fingerprint_name or self.name, self.roles, self.labels]
         if isinstance(images, np.ndarray):
             content += [images.shape, _hash_pixels(images)]
         elif self.files is None:
@@ -179,7 +186,7 @@ class ImageIndex:
             for row in _spread(len(images), SAMPLE):
                 content.append(_hash_pixels(np.asarray(images[row])))
         else:
-            content.append(self.relative_files)
+            content.append(self._relative_names())
             sample = _spread(len(images), SIZES)
             content.append([file_of(images[row]).stat().st_size for row in sample])
         return _hash_json(content)
@@ -296,7 +303,32 @@ def hash_text(text: str) -> str:
 
 
 def _hash_json(content: list[object]) -> str:
-    return hash_text(json.dumps(content))
+    """Returns 16 hex digits of the hash of a list in JSON, of which little is in memory at once.
+
+    Its items may be arrays and iterators, which count as lists.
+    """
+    digest = hashlib.sha256(b"[")
+    for number, item in enumerate(content):
+        digest.update(b", " if number else b"")
+        for text in _as_json(item):
+            digest.update(text.encode(errors="surrogateescape"))
+    digest.update(b"]")
+    return digest.hexdigest()[:16]
+
+
+def _as_json(item: object) -> Iterator[str]:
+    """Yields the parts of what `json.dumps` returns of an item, arrays and iterators as lists."""
+    if not isinstance(item, np.ndarray | Iterator):
+        yield json.dumps(item)
+        return
+    values = iter(item)
+    between = "["
+    while part := list(islice(values, PART)):
+        if isinstance(item, np.ndarray):
+            part = np.asarray(part).tolist()
+        yield between + json.dumps(part)[1:-1]
+        between = ", "
+    yield "]" if between == ", " else "[]"
 
 
 def _hash_pixels(pixels: np.ndarray) -> str:

@@ -61,6 +61,11 @@ def added_peak(step: Step, device: str) -> float:
     return (_status_kb("VmHWM") - resident) * 1024 / 1e6
 
 
+def resident_mb() -> float:
+    """Returns the MB that this process holds."""
+    return _status_kb("VmRSS") / 1024
+
+
 def count_waits(step: Step, steps: int, device: str) -> float | None:
     """Returns how often the host waits for a GPU in a step; None on a CPU."""
     if device != "cuda":

@@ -1,7 +1,10 @@
+import hashlib
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from dml.data.image_index import ImageIndex
 from dml.data.preparation.sources import SOURCES
@@ -74,3 +77,19 @@ def test_images_in_memory_count_by_their_pixels():
     assert digits.fingerprint() == read_digits().fingerprint()
     assert digits.fingerprint() != replace(digits, images=changed).fingerprint()
     assert digits.fingerprint() != replace(digits, images=changed[:, :, ::-1]).fingerprint()
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 7])
+def test_the_fingerprint_is_of_all_names_labels_and_roles(tmp_path, monkeypatch, count):
+    """However few of them are in memory at once."""
+    monkeypatch.setattr("dml.data.image_index.PART", 3)
+    files = [tmp_path / f"ä{row}.png" for row in range(count)]
+    for file in files:
+        file.write_bytes(b"12345")
+    labels, roles = np.arange(count), np.array(["train"] * count, str)
+    index = ImageIndex("name", files, labels, roles, root=tmp_path)
+    names = [file.name for file in files]
+    content = json.dumps(["name", ["train"] * count, list(range(count)), names, [5] * count])
+    if not count:  # no files, but any images
+        content = json.dumps(["name", [], [], 0])
+    assert index.fingerprint() == hashlib.sha256(content.encode()).hexdigest()[:16]

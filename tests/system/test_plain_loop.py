@@ -21,6 +21,7 @@ from torch.optim import swa_utils
 from torchvision.transforms import v2
 
 from dml.data.samplers import RandomBatches
+from dml.losses import baselines
 from dml.runs.build import Builder
 from dml.training.checkpoint_files import read_checkpoint
 from tests.conftest import run_config
@@ -158,14 +159,17 @@ def train_framework(run_framework, *words):
 
 def test_ten_steps_equal_a_plain_loop(run_framework, photos):
     start, end, history = train_framework(run_framework)
-    network, loss_function = Network(), pml.ProxyAnchorLoss(CLASSES, DIM, margin=0.1, alpha=32)
+    network, loss_function = (
+        Network(),
+        baselines.ProxyAnchorLoss(CLASSES, DIM, margin=0.1, alpha=32),
+    )
     load_plainly(network, loss_function, start)
     schedule = RandomBatches(np.zeros(8 * CLASSES), BATCH, SEED)
     losses = train_plainly(
         photos, network, loss_function, [schedule.batch(step) for step in range(STEPS)]
     )
     assert [float(row["loss"]) for row in history] == losses
-    expected_network, expected_loss = Network(), pml.ProxyAnchorLoss(CLASSES, DIM)
+    expected_network, expected_loss = Network(), baselines.ProxyAnchorLoss(CLASSES, DIM)
     load_plainly(expected_network, expected_loss, end)
     for name, value in network.state_dict().items():
         assert torch.equal(value, expected_network.state_dict()[name]), name
@@ -177,7 +181,10 @@ TODAY = (*("ema=0.7", "optim.layer_decay=0.6", "optim.schedule=cosine", "optim.w
 
 def test_averages_layers_and_warm_up_equal_a_plain_loop(run_framework, photos):
     start, end, history = train_framework(run_framework, *TODAY)
-    network, loss_function = Network(), pml.ProxyAnchorLoss(CLASSES, DIM, margin=0.1, alpha=32)
+    network, loss_function = (
+        Network(),
+        baselines.ProxyAnchorLoss(CLASSES, DIM, margin=0.1, alpha=32),
+    )
     load_plainly(network, loss_function, start)
     average = swa_utils.AveragedModel(
         network, multi_avg_fn=swa_utils.get_ema_multi_avg_fn(0.7), use_buffers=True
@@ -492,7 +499,7 @@ def test_adapters_equal_peft_in_a_plain_loop(run_framework, photos, in_float64, 
         "optim.loss_lr=1e-2",
     )
     network = Adapted(tmp_path / "vit.pt").double()
-    loss_function = pml.ProxyAnchorLoss(CLASSES, DIM)
+    loss_function = baselines.ProxyAnchorLoss(CLASSES, DIM)
     expected, base = deepcopy(network), deepcopy(network)
     network.load(start)
     loss_function.double().proxies.data.copy_(start["method"]["loss.proxies"])

@@ -127,7 +127,9 @@ def test_takes_the_forms_that_people_write(tmp_path: Path) -> None:
     table = pyarrow.table({"image": [picture(row) for row in range(4)], "label": [1, 0, 1, 0]})
     table = table.replace_schema_metadata({"huggingface": json.dumps(features)})
     parquet.write_table(table, tmp_path / "HF.PARQUET")
-    assert read_folder(tmp_path / "HF.PARQUET").class_names == ("ant", "bee")
+    named = read_folder(tmp_path / "HF.PARQUET")
+    assert named.class_names == ("ant", "bee")
+    assert named.labels.tolist() == [1, 0, 1, 0]
     numbers = write_table(tmp_path / "numbers.parquet", label=[10, 9, 9, 10, 9, 10])
     assert read_folder(numbers).class_names == ("9", "10")
     members = [

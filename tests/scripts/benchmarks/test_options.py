@@ -6,6 +6,7 @@ from tests.scripts.loading import load_script
 
 NUMBERS = {
     "checkpoints": ["--batch", "--size", "--steps", "--rounds"],
+    "growth": ["--images"],
     "input": ["--images", "--rounds"],
     "losses": ["--rounds"],
     "metrix": ["--classes", "--rounds"],
