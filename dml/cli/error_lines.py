@@ -68,12 +68,12 @@ def _report_stop(stop: BaseException) -> int:
     """Prints that the command was asked to stop, and returns its exit status."""
     if not isinstance(stop, RunStopped):  # by Ctrl-C, where nothing was saved
         print(
-            "interrupted; the same command continues from the last checkpoint if there is one",
+            "interrupted. Run the same command to continue from the last checkpoint, if there is one.",
             file=sys.stderr,
         )
         return ExitStatus.INTERRUPTED
     if _rank() == 0:
-        saved = "saved, the same command continues" if stop.saved else "nothing to save yet"
+        saved = "saved. Run the same command to continue." if stop.saved else "nothing to save yet"
         print_plain(f"{stop}; {saved}", file=sys.stderr)
     return stop.status
 

@@ -73,7 +73,7 @@ def raise_on_signals(saved: bool = False) -> Iterator[None]:
     def stop(number: int, frame: FrameType | None) -> None:
         if number == signal.SIGINT and not saved:
             raise KeyboardInterrupt
-        raise RunStopped(f"stopped by {signal.Signals(number).name}", 128 + number, saved=saved)
+        raise RunStopped(_reason(number), 128 + number, saved=saved)
 
     def stop_if_recorded() -> None:
         if recorded_signals:
@@ -98,8 +98,14 @@ def pending_stop() -> RunStopped | None:
     """
     if not recorded_signals:
         return None
-    number = signal.Signals(recorded_signals[-1])
-    return RunStopped(f"stopped by {number.name}", 128 + number)
+    number = recorded_signals[-1]
+    return RunStopped(_reason(number), 128 + number)
+
+
+def _reason(number: int) -> str:
+    if number == signal.SIGINT:
+        return "interrupted"
+    return f"stopped by {signal.Signals(number).name}"
 
 
 class StopRequest:

@@ -472,14 +472,16 @@ def _caption(section: Section, report: Report, has_tests: bool = True) -> str:
     parts = [f"scores in percent, {SPREAD} over n repeats, both values of two", "bold: highest"]
     parts += _describe_published_spreads(section)
     if has_tests and len(section.tested) > 1:
-        outcome = "better than" if section.tests.ours.eq("above").any() else "no row is better"
+        outcome = "no significant difference in"
+        if section.tests.ours.eq("above").any():
+            outcome = "better than:"
         test = f"Welch's test, 5 % with Holm's correction for {len(section.tested)} rows"
-        parts.append(f"{outcome}: {metric_name(main_metric(report.about))}, {test}")
+        parts.append(f"{outcome} {metric_name(main_metric(report.about))}, {test}")
     if _tells_pretraining(section, report):
         parts.append("images seen: whether the pretraining is known to hold images of the dataset")
         parts.append("without training: no method of a paper is compared")
     elif any(map(_is_selected_on_test, section.rows)):
-        parts.append("best epoch selected on the test images, as in the literature")
+        parts.append("best epoch selected on the test images (biased upwards)")
     return "; ".join(parts)
 
 

@@ -89,7 +89,7 @@ def dry_run(
         if is_out_of_memory(error):
             raise
         arguments = f", called as {CALLED_AS[option]}" if isinstance(error, TypeError) else ""
-        reason = f"it fails on a batch{arguments}: {describe_failure(error)}"
+        reason = f"raised on a batch{arguments}: {describe_failure(error)}"
         raise ConfigError([f"{option}: {reason}"]) from error
     optimizer, schedule = build_optimizer(network, method)
     _try_optimizer(optimizer, schedule, config, length)

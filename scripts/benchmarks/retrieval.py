@@ -12,7 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.util import find_spec
 from statistics import median
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -124,9 +126,22 @@ def compute_metrics(name: str, arguments: tuple[Tensor, ...], size: Size) -> dic
     from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 
     names = tuple(PML_NAMES.values())
-    pml = AccuracyCalculator(include=names, k="max_bin_count", device=arguments[0].device)
+    device = arguments[0].device
+    pml = AccuracyCalculator(
+        include=names, k="max_bin_count", device=device, knn_func=_search_without_faiss()
+    )
     found = pml.get_accuracy(*arguments)
     return {ours: found[theirs] for ours, theirs in PML_NAMES.items()}
+
+
+def _search_without_faiss() -> Any:
+    """Returns None, PML's default (faiss); where faiss is missing, PML's own search."""
+    if find_spec("faiss"):
+        return None
+    from pytorch_metric_learning.distances import LpDistance
+    from pytorch_metric_learning.utils.inference import CustomKNN
+
+    return CustomKNN(LpDistance(normalize_embeddings=False), batch_size=4096)
 
 
 def peak_memory(name: str, size: Size) -> float:

@@ -54,7 +54,7 @@ def check_loss(
     minutes = pace * _count_steps(published) / 60
     if quick:
         minutes *= 0.3
-    print_plain(f"trains {name} for about {minutes:.0f} core-minutes (on idle cores)", flush=True)
+    print_plain(f"training {name} takes about {minutes:.0f} core-minutes (on idle cores)", flush=True)
     if quick:
         study = study.model_copy(update={"options": [*study.options, *QUICK]})
     results = train_arm(study, name, options, features, outputs / name)

@@ -65,7 +65,7 @@ def test_a_wide_list_has_it_all_and_a_narrow_one_the_names(runs):
     narrow = run_table(runs, 50)[0].plain.splitlines()
     assert max(map(len, narrow)) <= 50
     assert narrow[1].split() == ["id", "state", "loss", "seed", "MAP@R"]
-    left_out = " ".join(narrow).partition("no space for: ")[2]
+    left_out = " ".join(narrow).partition("hidden (narrow terminal): ")[2]
     assert left_out.split(", ") == ["name", "lr", "untrained", "P@1", "epoch", "age", "size"]
 
 

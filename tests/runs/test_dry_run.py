@@ -50,10 +50,10 @@ def tried(cfg):
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["loss=ms", f"loss._target_={HERE}.failing"], "loss: it fails on a batch"),
+        (["loss=ms", f"loss._target_={HERE}.failing"], "loss: raised on a batch"),
         (
             ["loss=custom", f"loss._target_={HERE}.OneArgument"],
-            r"fails on a batch, called as loss\(embeddings, labels\[, indices_tuple\]\): .*forward",
+            r"raised on a batch, called as loss\(embeddings, labels\[, indices_tuple\]\): .*forward",
         ),
         (
             ["loss=custom", f"loss._target_={HERE}.Detached"],
@@ -158,7 +158,7 @@ def test_a_loss_is_tried_with_its_last_class(composed, classes):
     if classes <= 4:
         dry_run(method, *arguments)
         return
-    with pytest.raises(ConfigError, match="loss: it fails on a batch"):
+    with pytest.raises(ConfigError, match="loss: raised on a batch"):
         dry_run(method, *arguments)
 
 

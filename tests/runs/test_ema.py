@@ -17,6 +17,7 @@ from tests.killed_process import KILLED, die_at
 from tests.system.conftest import DIGITS
 from tests.system.finished_runs import JOB, results_of, start
 
+FEW_IMAGES = ("data.batch_size=12", "protocol.steps_per_epoch=7")
 EMA = ("ema=0.8", "optim.schedule=cosine", "optim.warmup_steps=3")
 
 
@@ -117,8 +118,8 @@ def test_killed_and_continued(composed, tmp_path, point, workers):
     more = () if (point, workers) == ("after_step:10", 0) else CUSTOM
     folders = []
     for name in ("calm", "killed"):
-        words = (f"outputs={tmp_path / name}", *DIGITS, *EMA, *more, f"data.workers={workers}")
-        cfg = composed(*words)
+        places = (f"outputs={tmp_path / name}", f"data.workers={workers}")
+        cfg = composed(*DIGITS, *EMA, *more, *FEW_IMAGES, *places)
         folders.append(RunFolder.of(check(cfg)))
         if name == "killed":
             assert die_at(point, start, cfg) == KILLED
@@ -130,9 +131,8 @@ def test_killed_and_continued(composed, tmp_path, point, workers):
 def test_custom_parts_do_not_depend_on_loading_processes(composed, tmp_path):
     histories = []
     for workers in (0, 2):
-        cfg = composed(
-            f"outputs={tmp_path / str(workers)}", *DIGITS, *CUSTOM, f"data.workers={workers}"
-        )
+        places = (f"outputs={tmp_path / str(workers)}", f"data.workers={workers}")
+        cfg = composed(*DIGITS, *CUSTOM, *FEW_IMAGES, *places)
         histories.append((run_config(cfg)[1] / "history.csv").read_bytes())
     assert histories[0] == histories[1]
 

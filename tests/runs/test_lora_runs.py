@@ -89,6 +89,15 @@ def test_scores_of_the_loaded_network_are_those_of_the_run(run):
     assert scores["map_at_r"] == summary["map_at_r"]["mean"]
 
 
+def test_the_loss_is_loaded_beside_the_adapters(run):
+    folder = run("loss=proxy_nca")
+    embedder, _, loss = dml.load(folder, loss=True)
+    images = torch.rand(3, 3, 32, 32)
+    torch.testing.assert_close(embedder(images), dml.load(folder)[0](images))
+    best = read_checkpoint(folder / "checkpoints" / JOB / "best.pt")
+    torch.testing.assert_close(loss.loss.proxies.detach(), best["method"]["loss.proxies"])
+
+
 def test_exported_as_an_ordinary_network(run, weights, tmp_path):
     folder = run()
     dml.export(folder, tmp_path / "net")

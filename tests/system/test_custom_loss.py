@@ -160,7 +160,7 @@ def test_a_loss_that_wants_a_gpu(public, command_line):
         (["Fixed", "+loss.margin=1", "method=xbm"], "compares a batch with references, and Fixed"),
         (
             ["Fixed", "+loss.margin=1", f"+loss.miner._target_={MINER}"],
-            "loss: it fails on a batch, called as loss(embeddings, labels[, indices_tuple]): ",
+            "loss: raised on a batch, called as loss(embeddings, labels[, indices_tuple]): ",
         ),
         (["Similarities"], "loss: must return one number, a 0-d tensor, or logits for the 5 cla"),
     ],

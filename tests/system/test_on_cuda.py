@@ -11,6 +11,7 @@ from dml.tracking import History
 from dml.training.device import set_precision
 from dml.training.process_group import SINGLE_PROCESS
 from scripts.benchmarks import train as benchmark
+from tests.conftest import TINY, run_config
 from tests.methods.tiny_training import ccp_steps
 from tests.pretended_cuda.test_evaluation import (  # noqa: F401 - here on a real device
     test_neighbors_and_scores_are_those_of_the_cpu,
@@ -94,6 +95,50 @@ def test_a_short_training(run_tiny, options):
     if not options[0].startswith("precision"):
         _, same = run_tiny(*RUN, "device=cpu")
         assert_alike(rows(same), on_gpu)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [("ema=0.8",), ("data.micro_batch=16",), ("compile=true",), ("method=metrix", "loss=ms")],
+    ids=" ".join,
+)
+def test_a_way_to_train_is_that_of_the_cpu(run_tiny, options):
+    _, folder = run_tiny(*RUN, *options)
+    on_gpu = rows(folder)
+    assert any("map_at_r" in row for row in on_gpu)
+    _, same = run_tiny(*RUN, *options, "device=cpu", "compile=false")
+    assert_alike(rows(same), on_gpu)
+
+
+VIT = (
+    *("backbone=timm", "backbone.model=test_vit", "backbone.weights=none"),
+    *("backbone.input_size=32", "transform.size=32", "optim.lr=1e-3", "protocol.epochs=1"),
+)
+
+
+@pytest.mark.parametrize(
+    "options", [("backbone.train=lora",), ("backbone.checkpointing=true",)], ids=" ".join
+)
+def test_a_transformer_is_trained_as_on_the_cpu(composed, tmp_path, options):
+    words = {word.partition("=")[0]: word for word in (*TINY, *RUN, *VIT, *options)}
+    del words["backbone.width"]
+    _, folder = run_config(composed(f"outputs={tmp_path}", *words.values()))
+    on_gpu = rows(folder)
+    words["device"] = "device=cpu"
+    _, same = run_config(composed(f"outputs={tmp_path}", *words.values()))
+    assert_alike(rows(same), on_gpu)
+
+
+def test_adapters_are_trained_compiled_in_bf16(composed, tmp_path):
+    options = (
+        *("backbone.train=lora", "precision=bf16", "compile=true"),
+        *("protocol.epochs=3", "protocol.steps_per_epoch=4"),
+    )
+    words = {word.partition("=")[0]: word for word in (*TINY, *RUN, *VIT, *options)}
+    del words["backbone.width"]
+    _, folder = run_config(composed(f"outputs={tmp_path}", *words.values()))
+    loss = [row["loss"] for row in rows(folder) if "loss" in row]
+    assert loss[-1] < loss[0]
 
 
 def test_a_training_that_is_stopped_goes_on(run_tiny):
