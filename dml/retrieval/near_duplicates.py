@@ -20,7 +20,7 @@ from dml.core.text_columns import plain_text_columns
 from dml.retrieval.embedding_file import ImageEmbeddings, open_embeddings
 from dml.retrieval.exact.near_pairs import NearPairs, find_largest, near_pairs, read_rows
 from dml.retrieval.exact.order import squared_distances
-from dml.retrieval.file_search import approximate_pairs
+from dml.retrieval.indexed_pairs import approximate_pairs
 
 SAMPLED_ROWS, SAMPLED_PAIRS = 20_000, 4_000_000_000  # that say what a near distance is
 NEIGHBORS = 4  # of each

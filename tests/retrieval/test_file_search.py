@@ -4,10 +4,11 @@ import os
 import shutil
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from dml.core.errors import UserError
-from dml.retrieval import file_search
+from dml.retrieval import file_index, file_search
 
 faiss = pytest.importorskip("faiss")
 
@@ -39,7 +40,7 @@ def test_rows_distances_and_duplicates_are_those_of_a_full_sort(tmp_path, scale,
     points[41] = points[3] * (1 + 5e-3)
     np.savez(tmp_path / "x.npz", embeddings=points)
     _, table = file_search.search_file(tmp_path / "x.npz", [3, 70], 6, None, index)
-    for query, found in table.groupby("query"):
+    for query, found in pd.DataFrame(table).groupby("query"):
         apart = np.linalg.norm(points - points[int(query)], axis=1)
         order = [row for row in np.argsort(apart, kind="stable") if row != int(query)][:6]
         assert found["row"].tolist() == order
@@ -61,7 +62,7 @@ def test_an_index_is_used_again_for_the_same_content(indexed, monkeypatch, capsy
     path, saved = indexed
     before = saved.read_bytes()
     os.utime(path)  # newer than the index, as after a copy
-    monkeypatch.setattr(file_search, "_build_index", None)  # a call would raise
+    monkeypatch.setattr(file_index, "_build_index", None)  # a call would raise
     assert search(path) == search(path, index=False)
     assert saved.read_bytes() == before
 
@@ -115,7 +116,7 @@ def test_a_folder_that_cannot_be_written(tmp_path, capsys, monkeypatch):
     def refuse(_):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(file_search, "replace_file", refuse)
+    monkeypatch.setattr(file_index, "replace_file", refuse)
     assert search(path) == search(path, index=False)
     assert "Permission denied; it is not saved" in capsys.readouterr().err
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from dml.retrieval import nearest_neighbors, retrieval_metrics
-from dml.retrieval.exact import cpu_search, search
+from dml.retrieval.exact import running_top, search
 from dml.retrieval.exact.plain_search import PlainSearch
 from dml.retrieval.exact.scaled_gallery import ROUND, ScaledGallery
 from tests.retrieval import reference
@@ -55,7 +55,7 @@ def test_many_tiles_give_the_float64_ranking(case, generator):
 @pytest.mark.parametrize("split", [False, True])
 def test_neighbors_below_a_threshold_that_was_too_high_are_found(split, generator, monkeypatch):
     """Thresholds are sampled with a wide margin; here they have none, and many are too high."""
-    monkeypatch.setattr(cpu_search, "DEVIATIONS", -1.0)
+    monkeypatch.setattr(running_top, "DEVIATIONS", -1.0)
     query = torch.randn(400, 8, generator=generator)
     gallery = torch.randn(500, 8, generator=generator) if split else None
     found = nearest_neighbors(query, gallery, k=60)
