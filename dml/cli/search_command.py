@@ -36,6 +36,7 @@ With --classify: the class of each query by most of its neighbors, and by the ne
 class mean; unknown where none is nearer than --max-distance.
 With --duplicates, without queries: pairs of near-duplicates in the file, and their groups.
 """
+AUTOMATIC_INDEX = "auto"  # as in dml.retrieval.file_index
 SHOWN = 50  # pairs, and groups, of a table
 NEIGHBORS = 10
 
@@ -57,8 +58,10 @@ def parser() -> Parser:
     add("--max-distance", type=_distance, metavar="D", help=limit)
     add(
         "--index",
-        action="store_true",
-        help="use an index of faiss, saved beside the file: not exact",
+        metavar="=FACTORY",
+        default=False,
+        help="use an index of faiss, saved beside the file: not exact; --index alone is one of "
+        "lists, --index=HNSW32 another of faiss's index factory",
     )
     add("--picture", metavar="<file>.png", help="draw queries and neighbors, or groups")
     largest = f"largest height x width of an image (default: {MAX_IMAGE_PIXELS:,})"
@@ -71,7 +74,7 @@ def parser() -> Parser:
 
 def main(words: Sequence[str]) -> int:
     """Runs the command and returns its exit status."""
-    options = vars(parser().parse(words))
+    options = vars(parser().parse(_name_index(words)))
     refuse_empty(options)
     as_csv, classifies = options.pop("csv"), options.pop("classify")
     are_duplicates = options.pop("duplicates")
@@ -94,6 +97,15 @@ def main(words: Sequence[str]) -> int:
             del columns["query_label"]
         print_plain(format_table(columns))
     return 0
+
+
+def _name_index(words: Sequence[str]) -> list[str]:
+    """Returns the words in which `--index` alone, before any `--`, has its value."""
+    named = []
+    for place, word in enumerate(words):
+        is_alone = word == "--index" and "--" not in words[:place]
+        named.append(f"{word}={AUTOMATIC_INDEX}" if is_alone else word)
+    return named
 
 
 def _distance(text: str) -> float:

@@ -27,7 +27,7 @@ def classify_file(
     queries: Sequence[str | Path | int],
     k: int,
     embed: Callable[[Sequence[str], ImageEmbeddings], np.ndarray],
-    index: bool = False,
+    index: bool | str = False,
     max_distance: float | None = None,
 ) -> Columns:
     """Returns a row for each query with its class; see `dml.classify`.

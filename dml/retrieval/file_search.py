@@ -85,7 +85,7 @@ def search_file(
     queries: Sequence[str | Path | int],
     k: int,
     embed: Callable[[Sequence[str], ImageEmbeddings], np.ndarray],
-    index: bool = False,
+    index: bool | str = False,
 ) -> tuple[list[str], Columns]:
     """Returns the files of the queries, and the k nearest images of each; see `dml.search`.
 
@@ -94,7 +94,8 @@ def search_file(
         queries: images, or row numbers of the file, from 0.
         k: neighbors of each query.
         embed: returns the embeddings of images that are not in the file, as the file's.
-        index: candidates come from an index of faiss, which is saved; False: all rows are compared.
+        index: candidates come from an index of faiss, which is saved: True, or a factory string of
+            faiss; False: all rows are compared.
 
     Raises:
         UserError: the file cannot be read, a row does not exist, k is too large, or faiss is not
@@ -136,7 +137,9 @@ def _are_duplicates(read: Queries, rows: np.ndarray, distances: np.ndarray, k: i
     return distances <= np.repeat(limits, k)
 
 
-def find_neighbors(path: Path, read: Queries, k: int, index: bool) -> tuple[np.ndarray, np.ndarray]:
+def find_neighbors(
+    path: Path, read: Queries, k: int, index: bool | str
+) -> tuple[np.ndarray, np.ndarray]:
     """Returns the rows of the k nearest neighbors of each query, and their distances, Q·k each.
 
     A query that is a row of the file is no neighbor of itself.
@@ -176,16 +179,17 @@ def find_neighbors(path: Path, read: Queries, k: int, index: bool) -> tuple[np.n
 
 
 def _find_nearest(
-    path: Path, points: np.ndarray, queries: np.ndarray, k: int, index: bool
+    path: Path, points: np.ndarray, queries: np.ndarray, k: int, index: bool | str
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns the rows of the nearest k + 1 neighbors, or all, and their distances, Q×(k + 1)."""
     if not index:
         vectors = VectorRows(points.__getitem__, len(points))
         rows, distances = find_nearest(vectors, queries, min(k + 1, len(points)))
         return rows, distances.astype(queries.dtype)
-    from dml.retrieval.file_index import find_candidates  # imported late: as above
+    from dml.retrieval.file_index import AUTOMATIC, find_candidates  # faiss is optional
 
-    pool = find_candidates(path, points, queries, k)
+    kind = index if isinstance(index, str) else AUTOMATIC
+    pool = find_candidates(path, points, queries, k, kind)
     vectors = VectorRows(points[pool].__getitem__, len(pool))
     places, distances = find_nearest(vectors, queries, min(k + 1, len(pool)))
     return pool[places], distances.astype(queries.dtype)

@@ -9,7 +9,7 @@ import torch
 
 from dml.retrieval.exact.near_pairs import MOST_PAIRS, NearPairs
 from dml.retrieval.exact.order import squared_distances
-from dml.retrieval.file_index import open_index
+from dml.retrieval.file_index import AUTOMATIC, open_index
 
 PAIR_ROWS = 50  # nearest rows of each row that are its pairs in an approximate search
 PAIR_SAMPLE = 200  # rows that estimate the share of pairs
@@ -18,7 +18,7 @@ NEAR_ROUNDING = 1e-4  # of distances in float32; those within it are computed ag
 
 
 def approximate_pairs(
-    path: Path, points: np.ndarray, limit: float
+    path: Path, points: np.ndarray, limit: float, kind: str = AUTOMATIC
 ) -> tuple[NearPairs, float | None]:
     """Returns pairs of rows within a distance that an index finds, and their estimated share.
 
@@ -29,6 +29,7 @@ def approximate_pairs(
         path: the file of the embeddings.
         points: its embeddings N×D.
         limit: largest Euclidean distance.
+        kind: of the index, see `find_candidates`.
 
     Returns:
         The pairs, and the share of the pairs of sampled rows that is among them; None if these rows
@@ -38,7 +39,7 @@ def approximate_pairs(
         UserError: faiss is not installed, or an embedding is too large for it.
         ValueError: an embedding is not finite.
     """
-    index = open_index(path, points, PAIR_ROWS)
+    index = open_index(path, points, PAIR_ROWS, kind).index
     numbers = _numbers(points)
     k = min(PAIR_ROWS + 1, len(points))
     parts = []

@@ -31,7 +31,7 @@ def search(
     k: int = 10,
     *,
     picture: str | Path | None = None,
-    index: bool = False,
+    index: bool | str = False,
     overwrite: bool = False,
     trust: bool = False,
     max_pixels: int = MAX_IMAGE_PIXELS,
@@ -51,7 +51,8 @@ def search(
         picture: a PNG of the queries and their neighbors, framed green if the class is the query's,
             else red, and grey if classes are not known.
         index: candidates come from an index of faiss, which the first call builds and saves beside
-            the file; False: all rows are compared.
+            the file: True, or a factory string of faiss such as "HNSW32"; False: all rows are
+            compared.
         overwrite: replace any file; by default only a picture of a search in the same file.
         trust: the network that made the file may be of a hub, or name any class or function; see
             `dml.load`.
@@ -88,7 +89,7 @@ def search_columns(
     k: int,
     *,
     picture: str | Path | None = None,
-    index: bool = False,
+    index: bool | str = False,
     overwrite: bool = False,
     trust: bool = False,
     max_pixels: int = MAX_IMAGE_PIXELS,
@@ -122,7 +123,7 @@ def classify(
     k: int = 10,
     *,
     max_distance: float | None = None,
-    index: bool = False,
+    index: bool | str = False,
     trust: bool = False,
     max_pixels: int = MAX_IMAGE_PIXELS,
 ) -> pd.DataFrame:
@@ -166,7 +167,7 @@ def classify_columns(
     k: int,
     *,
     max_distance: float | None = None,
-    index: bool = False,
+    index: bool | str = False,
     trust: bool = False,
     max_pixels: int = MAX_IMAGE_PIXELS,
 ) -> Columns:

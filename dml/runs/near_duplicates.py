@@ -21,7 +21,7 @@ def find_duplicates(
     max_distance: float | None = None,
     *,
     picture: str | Path | None = None,
-    index: bool = False,
+    index: bool | str = False,
     overwrite: bool = False,
     max_pixels: int = MAX_IMAGE_PIXELS,
 ) -> NearDuplicates:
