@@ -14,7 +14,8 @@ into memory. This engine needs half of the product and very little sorting:
    at this rank plus 4.5 standard deviations, long before m good entries are known. Nearly all later
    scores are dropped by one comparison, without a sort.
 4. Each thread processes a whole tile: threads that share the twenty short operations of a tile
-   would wait for each other twenty times.
+   would wait for each other twenty times. Products are those of the library that is fastest here
+   (`dml.retrieval.exact.products`).
 
 With a small probability, a sample gives a threshold that is too high. Then fewer than m kept
 entries reach the threshold. `RunningTop.finish` detects this, since all dropped scores are at most
@@ -38,7 +39,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dml.core.blas_threads import one_thread_a_product
 from dml.retrieval.exact.plain_search import ForEach, PlainSearch
+from dml.retrieval.exact.products import Product, choose_product, multiply_by_torch
 from dml.retrieval.exact.running_top import SCORE_BITS, SPARE, RunningTop, row_bits
 from dml.retrieval.exact.scaled_gallery import ScaledGallery, as_queries
 
@@ -55,6 +58,7 @@ class CpuSearch(PlainSearch):
         self.workers = max(1, min(torch.get_num_threads(), memory_bytes // BYTES_PER_WORKER))
         super().__init__(gallery, memory_bytes // self.workers)
         limit = 1 << (63 - SCORE_BITS - row_bits(len(gallery.rows)))
+        self._product: Product = multiply_by_torch
         self._has_table = gallery.tile <= limit and len(gallery.rows) > gallery.tile
         self.max_queries = min(self.max_queries, limit)
 
@@ -70,11 +74,17 @@ class CpuSearch(PlainSearch):
         torch.set_num_threads(share)
         pool = ThreadPoolExecutor(self.workers, "tiles", torch.set_num_threads, (share,))
         try:
-            with pool:
+            with one_thread_a_product(), pool:
+                if len(self.gallery.rows) > self.gallery.tile:  # else it is not worth a measurement
+                    self._product = choose_product(self.gallery.rows.shape[1])
                 yield lambda function, items: list(pool.map(function, items))
         finally:
             # new threads inherit the last number that was set, so the number is restored at the end
             torch.set_num_threads(before)
+
+    def multiply(self, a_nE: Tensor, b_cE: Tensor, out_nc: Tensor) -> None:
+        """See `PlainSearch.multiply`: by the fastest library, in the thread that calls it."""
+        self._product(a_nE.numpy(), b_cE.numpy(), out_nc.numpy())
 
     def bytes_per_query(self, m: int) -> int:
         """See `PlainSearch.bytes_per_query`: a row of a tile, its entries and the candidates."""
@@ -104,7 +114,7 @@ class CpuSearch(PlainSearch):
             if not hasattr(buffers, "scores"):  # new memory would halve the speed
                 buffers.scores, buffers.queries = rows.new_empty(tile, tile), blocks[0].clone()
             queries = as_queries(blocks[number], buffers.queries)
-            torch.mm(queries, blocks[other].T, out=buffers.scores)
+            self.multiply(queries, blocks[other], buffers.scores)
             tops[number].offer(buffers.scores.numpy(), other * tile, seen)
             if offset > 0:
                 tops[other].offer(buffers.scores.numpy().T, number * tile, seen)
@@ -125,7 +135,7 @@ class CpuSearch(PlainSearch):
         for first in range(0, total, step):
             rows = self.gallery.rows[first : first + step]
             scores = buffer[: n * len(rows)].view(n, -1)
-            torch.mm(query_nE, rows.T, out=scores)
+            self.multiply(query_nE, rows, scores)
             top.offer(scores.numpy(), first, first + len(rows))
         scores_nm, rows_nm = top.finish()
         return torch.from_numpy(scores_nm), torch.from_numpy(rows_nm)

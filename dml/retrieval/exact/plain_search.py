@@ -40,6 +40,10 @@ class PlainSearch:
         """A context with a function like `map`, which returns a list."""
         yield lambda function, items: [function(item) for item in items]
 
+    def multiply(self, a_nE: Tensor, b_cE: Tensor, out_nc: Tensor) -> None:
+        """Writes a·bᵀ of float32 rows."""
+        torch.mm(a_nE, b_cE.T, out=out_nc)
+
     def bytes_per_query(self, m: int) -> int:
         """Returns the memory per query: its scores, a copy of them and the candidates."""
         return 8 * len(self.gallery.rows) + 40 * m

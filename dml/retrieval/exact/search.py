@@ -185,7 +185,13 @@ class ExactSearch:
         def rank(part: Tensor) -> Tensor:
             pairs = members.pairs(classes[0][part])
             return count_closer(
-                gallery, self.gallery, self.query[part], pairs, self._self_index[part], limit
+                gallery,
+                self.gallery,
+                self.query[part],
+                pairs,
+                self._self_index[part],
+                limit,
+                self._engine.multiply,
             )
 
         # all items of a tile may be near the relevant one, and all items of a class are compared
