@@ -53,10 +53,14 @@ class CpuSearch(PlainSearch):
 
     max_queries = 1024
 
-    def __init__(self, gallery: ScaledGallery, memory_bytes: int) -> None:
+    def __init__(
+        self, gallery: ScaledGallery, memory_bytes: int, table_bytes: int | None = None
+    ) -> None:
         # as many tiles in parallel as memory and torch's threads allow
         self.workers = max(1, min(torch.get_num_threads(), memory_bytes // BYTES_PER_WORKER))
-        super().__init__(gallery, memory_bytes // self.workers)
+        if table_bytes is None:
+            table_bytes = memory_bytes
+        super().__init__(gallery, memory_bytes // self.workers, table_bytes)
         limit = 1 << (63 - SCORE_BITS - row_bits(len(gallery.rows)))
         self._product: Product = multiply_by_torch
         self._has_table = gallery.tile <= limit and len(gallery.rows) > gallery.tile
@@ -98,9 +102,7 @@ class CpuSearch(PlainSearch):
         """
         tile, rows = self.gallery.tile, self.gallery.rows
         total = len(rows)
-        if not self._has_table or total * (24 * (m + SPARE) + 8 * m) > (
-            self.memory_bytes * self.workers
-        ):
+        if not self._has_table or total * (24 * (m + SPARE) + 8 * m) > self.table_bytes:
             return None
         blocks = rows.split(tile)
         tops = [RunningTop(tile, m, total) for _ in blocks]

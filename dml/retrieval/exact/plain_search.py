@@ -23,6 +23,7 @@ class PlainSearch:
     Args:
         gallery: the gallery.
         memory_bytes: bound on the working memory.
+        table_bytes: bound on the memory of `table`; None: `memory_bytes`.
 
     Attributes:
         workers: number of chunks that are processed in parallel.
@@ -32,8 +33,11 @@ class PlainSearch:
     workers = 1
     max_queries = 1 << 14
 
-    def __init__(self, gallery: ScaledGallery, memory_bytes: int) -> None:
+    def __init__(
+        self, gallery: ScaledGallery, memory_bytes: int, table_bytes: int | None = None
+    ) -> None:
         self.gallery, self.memory_bytes = gallery, memory_bytes
+        self.table_bytes = memory_bytes if table_bytes is None else table_bytes
 
     @contextmanager
     def threads(self) -> Iterator[ForEach]:
