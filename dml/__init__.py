@@ -8,8 +8,8 @@ FOR_USERS = {
     "export": "dml.runs.load",
     "train": "dml.runs.experiment",
     "embed": "dml.runs.image_embeddings",
-    "search": "dml.runs.image_embeddings",
-    "classify": "dml.runs.image_embeddings",
+    "search": "dml.runs.file_queries",
+    "classify": "dml.runs.file_queries",
     "find_duplicates": "dml.runs.near_duplicates",
 }
 

@@ -16,13 +16,16 @@ from dml.cli.shared_options import (
     check_embeddings,
     refuse_empty,
 )
-from dml.core.csv_cells import write_csv
+from dml.core.csv_cells import write_csv, write_csv_columns
 from dml.core.errors import ConfigError, UserError
 from dml.core.option_values import MAX_IMAGE_PIXELS
+from dml.core.plain_table import format_table
 from dml.core.plain_text import print_exact, print_plain
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from dml.retrieval.file_search import Columns
 
 OF_PICTURE = ("picture", "overwrite")
 DESCRIPTION = """\
@@ -33,6 +36,7 @@ With --classify: the class of each query by most of its neighbors, and by the ne
 class mean; unknown where none is nearer than --max-distance.
 With --duplicates, without queries: pairs of near-duplicates in the file, and their groups.
 """
+AUTOMATIC_INDEX = "auto"  # as in dml.retrieval.file_index
 SHOWN = 50  # pairs, and groups, of a table
 NEIGHBORS = 10
 
@@ -54,8 +58,10 @@ def parser() -> Parser:
     add("--max-distance", type=_distance, metavar="D", help=limit)
     add(
         "--index",
-        action="store_true",
-        help="use an index of faiss, saved beside the file: not exact",
+        metavar="=FACTORY",
+        default=False,
+        help="use an index of faiss, saved beside the file: not exact; --index alone is one of "
+        "lists, --index=HNSW32 another of faiss's index factory",
     )
     add("--picture", metavar="<file>.png", help="draw queries and neighbors, or groups")
     largest = f"largest height x width of an image (default: {MAX_IMAGE_PIXELS:,})"
@@ -68,7 +74,7 @@ def parser() -> Parser:
 
 def main(words: Sequence[str]) -> int:
     """Runs the command and returns its exit status."""
-    options = vars(parser().parse(words))
+    options = vars(parser().parse(_name_index(words)))
     refuse_empty(options)
     as_csv, classifies = options.pop("csv"), options.pop("classify")
     are_duplicates = options.pop("duplicates")
@@ -83,13 +89,23 @@ def main(words: Sequence[str]) -> int:
         return _list_duplicates(options, as_csv)
     if options["k"] is None:
         options["k"] = NEIGHBORS
-    table = _classify(options) if classifies else _search(options)
+    columns = _classify(options) if classifies else _search(options)
     if as_csv:
-        _print_csv(table)
-    elif len(table):
-        shown = table if classifies else table.drop(columns="query_label")
-        _print_table(shown.dropna(axis=1, how="all"))
+        _print_csv(write_csv_columns(columns))
+    elif len(columns["query"]):
+        if not classifies:
+            del columns["query_label"]
+        print_plain(format_table(columns))
     return 0
+
+
+def _name_index(words: Sequence[str]) -> list[str]:
+    """Returns the words in which `--index` alone, before any `--`, has its value."""
+    named = []
+    for place, word in enumerate(words):
+        is_alone = word == "--index" and "--" not in words[:place]
+        named.append(f"{word}={AUTOMATIC_INDEX}" if is_alone else word)
+    return named
 
 
 def _distance(text: str) -> float:
@@ -126,15 +142,15 @@ def _check_search(options: dict[str, Any]) -> None:
         raise ConfigError(["max_distance: 0 leaves out all neighbors; give a number above 0"])
 
 
-def _search(options: dict[str, Any]) -> pd.DataFrame:
+def _search(options: dict[str, Any]) -> Columns:
     """Returns the neighbors; prints the picture, and how many neighbors are left out."""
-    from dml.runs.image_embeddings import search  # imported late: --help need not load torch
+    from dml.runs.file_queries import search_columns  # imported late: --help need not load NumPy
 
-    neighbors = search(**options)
+    neighbors = search_columns(**options)
     if options["picture"]:
         print_plain(f"picture     {options['picture']}", file=sys.stderr)
     limit, all_neighbors = options["max_distance"], len(options["queries"]) * options["k"]
-    left_out = all_neighbors - len(neighbors)
+    left_out = all_neighbors - len(neighbors["row"])
     if left_out:
         print_plain(
             f"note: {left_out} of {all_neighbors} neighbors are left out, at a distance of "
@@ -144,17 +160,17 @@ def _search(options: dict[str, Any]) -> pd.DataFrame:
     return neighbors
 
 
-def _classify(options: dict[str, Any]) -> pd.DataFrame:
+def _classify(options: dict[str, Any]) -> Columns:
     """Returns the classes of the queries, without a picture.
 
     Raises:
         UserError: a picture is asked for.
     """
-    from dml.runs.image_embeddings import classify
+    from dml.runs.file_queries import classify_columns
 
     if options["picture"]:
         raise UserError("--picture: shows neighbors, not classes; leave out --classify for it")
-    return classify(**{key: options[key] for key in options if key not in OF_PICTURE})
+    return classify_columns(**{key: options[key] for key in options if key not in OF_PICTURE})
 
 
 def _list_duplicates(options: dict[str, Any], as_csv: bool) -> int:
@@ -169,7 +185,7 @@ def _list_duplicates(options: dict[str, Any], as_csv: bool) -> int:
     for line in made.describe():
         print_plain(line, file=sys.stderr)
     if as_csv:
-        _print_csv(made.pairs)
+        _print_csv(write_csv(made.pairs))
         return 0
     for title, table in (("groups", made.groups), ("pairs", made.pairs)):
         if not len(table):
@@ -186,8 +202,7 @@ def _print_table(table: pd.DataFrame) -> None:
     print_plain(table.to_string(index=False, float_format="%.4f"))
 
 
-def _print_csv(table: pd.DataFrame) -> None:
-    text = write_csv(table)
+def _print_csv(text: str) -> None:
     if sys.stdout.isatty():
         print_plain(text, end="")
     else:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import re
+from collections.abc import Iterable, Mapping, Sequence
+from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 from dml.core.text_columns import plain_text_columns
@@ -29,6 +31,37 @@ def _to_csv(table: pd.DataFrame, header: bool) -> str:
         return text
     # pandas does not quote it, and readers begin a row there.
     return str(table.to_csv(index=False, header=header, quoting=csv.QUOTE_ALL))
+
+
+def write_csv_columns(columns: Mapping[str, Iterable[Any]]) -> str:
+    """Returns the text of `write_csv` for the columns of a table, without pandas.
+
+    Args:
+        columns: values by title, equally many in each; None and NaN are empty cells.
+    """
+    titles = _write_rows([[_quote_formula(title) for title in columns]])
+    rows = []
+    for row in zip(*columns.values(), strict=True):
+        rows.append([_as_cell(_quote_formula(value)) for value in row])
+    return titles + _write_rows(rows)
+
+
+def _write_rows(rows: Sequence[Sequence[str]]) -> str:
+    has_returns = any("\r" in cell for row in rows for cell in row)
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    if has_returns:
+        # readers begin a row there unless it is quoted
+        writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL)
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _as_cell(value: Any) -> str:
+    if value is None or value != value:
+        return ""
+    is_number = hasattr(value, "dtype") and value.dtype.kind == "f"
+    return str(float(value)) if is_number else str(value)
 
 
 def quote_formulas(table: pd.DataFrame) -> pd.DataFrame:

@@ -13,12 +13,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from dml.core.compression_forms import BINARY
 from dml.retrieval.compression import Compression, Floats
-from dml.retrieval.exact.search import nearest_neighbors
+from dml.retrieval.exact.streamed_search import VectorRows, find_nearest
 
 Rows = NDArray[np.int64]
 RESCORED = 100  # first candidates by Hamming distance, which are ranked again
@@ -47,29 +46,11 @@ def nearest_codes(
     if not 1 <= k <= len(codes):
         raise ValueError(f"k must lie between 1 and {len(codes)}, got {k}")
     if compression.form.type != BINARY:
-        return _nearest_of_blocks(compression, queries, codes, k)
+        vectors = VectorRows(lambda rows: compression.decode(codes[rows]), len(codes))
+        return find_nearest(vectors, queries.astype(np.float64), k)
     candidates = nearest_signs(compression, queries, codes, min(max(k, RESCORED), len(codes)))
     rows, distances = rescore(compression, queries, codes, candidates)
     return rows[:, :k], distances[:, :k]
-
-
-def _nearest_of_blocks(
-    compression: Compression, queries: Floats, codes: NDArray[Any], k: int
-) -> tuple[Rows, NDArray[np.float64]]:
-    """Returns the exact neighbors; see `nearest_codes`."""
-    asked = torch.from_numpy(queries).double()
-    rows = torch.empty(len(queries), 0, dtype=torch.long)
-    distances = torch.empty(len(queries), 0, dtype=torch.float64)
-    for start in range(0, len(codes), BLOCK):
-        block = torch.from_numpy(compression.decode(codes[start : start + BLOCK])).double()
-        near = nearest_neighbors(asked, block, k=min(k, len(block)))
-        rows = torch.cat([rows, near.indices + start], dim=1)
-        distances = torch.cat([distances, near.distances], dim=1)
-        # Rows of earlier blocks stand before: a stable sort keeps the order of equal distances.
-        distances, order = distances.sort(dim=1, stable=True)
-        distances = distances[:, :k]
-        rows = rows.gather(1, order[:, :k])
-    return rows.numpy(), distances.numpy()
 
 
 def nearest_signs(compression: Compression, queries: Floats, codes: NDArray[Any], m: int) -> Rows:
@@ -83,26 +64,29 @@ def nearest_signs(compression: Compression, queries: Floats, codes: NDArray[Any]
         codes: N×P.
         m: 1 to N.
     """
-    signs = torch.from_numpy(np.where(queries > 0, 1, -1).astype(np.float32))
+    signs = np.where(queries > 0, 1, -1).astype(np.float32)
     best = np.empty((len(queries), 0), np.int64)
     for start in range(0, len(codes), BLOCK):
-        block = torch.from_numpy(compression.decode(codes[start : start + BLOCK]))
-        nearest = [_nearest_of_block(part, block, m) for part in signs.split(QUERIES)]
+        block = compression.decode(codes[start : start + BLOCK])
+        nearest = []
+        for first in range(0, len(signs), QUERIES):
+            nearest.append(_nearest_of_block(signs[first : first + QUERIES], block, m))
         differing, columns = np.divmod(np.concatenate(nearest), BLOCK)
         keys = differing * len(codes) + columns + start
         best = np.sort(np.concatenate([best, keys], axis=1), axis=1)[:, :m]
     return best % len(codes)
 
 
-def _nearest_of_block(signs: torch.Tensor, block: torch.Tensor, m: int) -> Rows:
+def _nearest_of_block(signs: Floats, block: Floats, m: int) -> Rows:
     """Returns the m smallest of 2 · differing signs × BLOCK + column for each query."""
     width = block.shape[1]
     # A shorter type takes half the time.
-    dtype = torch.int32 if (2 * width + 1) * BLOCK < 2**31 else torch.int64
-    columns = torch.arange(len(block), dtype=dtype)
+    dtype = np.dtype(np.int32 if (2 * width + 1) * BLOCK < 2**31 else np.int64)
+    columns = np.arange(width * BLOCK, width * BLOCK + len(block)).astype(dtype)
     # Sums of ±1 are whole numbers, which float32 holds exactly, also times a power of 2.
-    products = (signs @ block.T).mul_(-BLOCK).to(dtype)
-    keys = products.add_(columns + width * BLOCK).numpy()
+    products = signs @ block.T
+    products *= -BLOCK
+    keys: Rows = products.astype(dtype) + columns
     if m < len(block):
         keys = np.partition(keys, m - 1, axis=1)[:, :m]
     return keys.astype(np.int64)  # a copy: a part would hold the memory of the whole

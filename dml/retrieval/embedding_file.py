@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,7 +35,8 @@ from dml.retrieval.viewer_columns import METADATA, ViewerColumns
 
 PARQUET = ".parquet"
 OF_FILES = {"roots": "U", "file_sizes": "i", "file_times": "i"}  # name → kind of its values
-SMALL = ("paths", "labels", "splits", *OF_FILES)  # read at once
+COLUMNS = ("paths", "labels")  # read for single rows in a search
+SMALL = (*COLUMNS, "splits", *OF_FILES)  # read at once
 COMPRESSION = "compression"
 SHOWN = 6  # names of arrays in a message
 ROWS = 4096  # written to a Parquet file at once
@@ -163,16 +164,152 @@ def open_embeddings(
     Raises:
         UserError: the file cannot be read, or its arrays do not fit together.
     """
-    try:
+    with _described_errors(path, option):
         arrays = (_read_parquet if Path(path).suffix == PARQUET else _read_npz)(Path(path))
         stored = _check_arrays(arrays)
         if decoded and stored.has_codes:
             stored = stored._replace(embeddings=stored.decode(slice(None)))
+    return stored
+
+
+@contextmanager
+def _described_errors(path: str | Path, option: str) -> Iterator[None]:
+    """Raises a UserError instead of any error of a file that is read inside the context."""
+    try:
+        yield
     except Exception as error:  # of many classes, for bytes of any kind
         kind = "" if Path(path).suffix == PARQUET else describe_no_arrays(Path(path))
         reason = kind or first_line(error)
         raise UserError(f"{option}: {path} cannot be read ({reason})") from error
-    return stored
+
+
+class TextColumn:
+    """Texts of the rows of a file, of which only those that are asked for are read.
+
+    Args:
+        values: N texts or whole numbers: an array, mapped if it is large, or a column of pyarrow.
+        name: of the array, for messages.
+    """
+
+    def __init__(self, values: Any, name: str) -> None:
+        self.values, self.name = values, name
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, rows: Any) -> np.ndarray:
+        """Returns the texts of rows, an array of numbers, as objects.
+
+        Raises:
+            UserError: they are damaged.
+        """
+        try:
+            if isinstance(self.values, np.ndarray):
+                return self.values[rows].astype(str).astype(object)
+            part = self.values.take(np.asarray(rows)).to_numpy(zero_copy_only=False)
+            return part.astype(str).astype(object)
+        except ValueError as error:
+            raise UserError(f"{self.name}: rows of the file are damaged") from error
+
+    def read_all(self) -> np.ndarray:
+        """Returns all texts; see `__getitem__`."""
+        if isinstance(self.values, np.ndarray):
+            return self.values.astype(str, copy=False)
+        return self[np.arange(len(self))].astype(str)
+
+
+class SearchedFile(NamedTuple):
+    """A file for a search.
+
+    Attributes:
+        stored: its embeddings, which may be codes, and what made them; its paths and labels are
+            empty.
+        paths: N; row numbers for images without files.
+        labels: N names of classes; None if they are not known.
+    """
+
+    stored: ImageEmbeddings
+    paths: TextColumn
+    labels: TextColumn | None
+
+
+def open_for_search(path: str | Path) -> SearchedFile:
+    """Opens a file as `open_embeddings`, but reads the names of few rows only.
+
+    Raises:
+        UserError: see `open_embeddings`.
+    """
+    with _described_errors(path, "embeddings"):
+        read = _read_searched_parquet if Path(path).suffix == PARQUET else _read_searched_npz
+        arrays, columns = read(Path(path))
+        paths, labels = columns.pop("paths", None), columns.pop("labels", None)
+        embeddings, compression = _check_vectors(arrays)
+        count = len(embeddings)
+        if paths is None:
+            paths = np.arange(count)
+        checked = {"paths": paths, "labels": labels}
+        for name, values in checked.items():
+            if values is not None and len(values) != count:
+                raise ValueError(f"{name} has {len(values)} rows, embeddings have {count}")
+    made_by = read_made_by(arrays.get("made_by"))
+    no_paths = np.empty(0, str)
+    stored = ImageEmbeddings(embeddings, no_paths, None, made_by, compression=compression)
+    texts = None if labels is None else TextColumn(labels, "labels")
+    return SearchedFile(stored, TextColumn(paths, "paths"), texts)
+
+
+def _read_searched_npz(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Returns embeddings, `made_by` and `compression`, and columns of texts."""
+    arrays = _read_npz(path, (), ("embeddings",))
+    columns = {}
+    with open_regular(path) as raw, np.lib.npyio.NpzFile(raw, allow_pickle=False) as file:
+        for name in COLUMNS:
+            if name not in file:
+                continue
+            try:
+                values = map_array(path, name)
+            except ValueError:
+                values = _read_small(file, name)  # it says what is wrong
+            columns[name] = _check_texts(values, name)
+    return arrays, columns
+
+
+def _read_searched_parquet(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Returns what `_read_searched_npz` returns."""
+    import pyarrow
+    from pyarrow import parquet
+
+    arrays = read_columns(path, ("embeddings",))
+    columns: dict[str, Any] = {}
+    with open_regular(path) as opened:
+        file = parquet.ParquetFile(opened)
+        for name in COLUMNS:
+            if name not in file.schema_arrow.names:
+                continue
+            kind = file.schema_arrow.field(name).type
+            column = file.read([name])[name]
+            _refuse_nulls(column, name)
+            is_text = pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind)
+            if is_text or pyarrow.types.is_integer(kind):
+                columns[name] = column
+            else:
+                columns[name] = _check_texts(read_columns(path, (name,))[name], name)
+    return arrays, columns
+
+
+def _check_texts(values: np.ndarray, name: str) -> np.ndarray:
+    """Returns a column of paths or labels, as `_check_arrays` does but not yet as texts.
+
+    Raises:
+        ValueError: they are no texts or whole numbers, or several for a row.
+    """
+    if name == "labels":
+        checked = check_class_labels(values, name)
+        if checked.dtype.kind == "f":
+            checked = checked.astype(str)
+    else:
+        checked = values if values.dtype.kind in "iuU" else _as_texts(values, name)
+    return _column(checked, name)
 
 
 def _check_arrays(arrays: dict[str, np.ndarray]) -> ImageEmbeddings:
@@ -181,10 +318,7 @@ def _check_arrays(arrays: dict[str, np.ndarray]) -> ImageEmbeddings:
     Raises:
         ValueError: they do not fit together, or have other types.
     """
-    compression = read_compression(arrays.get(COMPRESSION), arrays["embeddings"])
-    embeddings = arrays["embeddings"]
-    if compression is None or compression.form.is_float:
-        embeddings = _check_embeddings(embeddings)
+    embeddings, compression = _check_vectors(arrays)
     paths = np.arange(len(embeddings)).astype(str)
     if "paths" in arrays:
         paths = _column(_as_texts(arrays["paths"], "paths"), "paths")
@@ -205,6 +339,19 @@ def _check_arrays(arrays: dict[str, np.ndarray]) -> ImageEmbeddings:
     return ImageEmbeddings(
         embeddings, paths, labels, made_by, views, splits, **of_files, compression=compression
     )
+
+
+def _check_vectors(arrays: dict[str, np.ndarray]) -> tuple[np.ndarray, Compression | None]:
+    """Returns embeddings in a type that ours have, or codes, and how the file stores them.
+
+    Raises:
+        ValueError: they are none.
+    """
+    compression = read_compression(arrays.get(COMPRESSION), arrays["embeddings"])
+    embeddings = arrays["embeddings"]
+    if compression is None or compression.form.is_float:
+        embeddings = _check_embeddings(embeddings)
+    return embeddings, compression
 
 
 def _check_files(arrays: dict[str, np.ndarray], count: int) -> dict[str, np.ndarray]:
@@ -323,12 +470,14 @@ def read_made_by(stored: Any) -> dict[str, Any]:
     return made_by if isinstance(made_by, dict) else {}
 
 
-def _read_npz(path: Path) -> dict[str, np.ndarray]:
+def _read_npz(
+    path: Path, names: Sequence[str] = SMALL, mapped: Sequence[str] = ("embeddings", "views")
+) -> dict[str, np.ndarray]:
     check_sizes(path, ImageEmbeddings._fields)
     with open_regular(path) as raw, np.lib.npyio.NpzFile(raw, allow_pickle=False) as file:
         _require_embeddings(file)
         small = {}
-        for name in SMALL:
+        for name in names:
             if name in file:
                 with suppress(*((ValueError,) if name in OF_FILES else ())):
                     small[name] = _read_small(file, name)
@@ -336,7 +485,7 @@ def _read_npz(path: Path) -> dict[str, np.ndarray]:
             small["made_by"] = file["made_by"]
         if COMPRESSION in file:
             small[COMPRESSION] = file[COMPRESSION]
-        large = {n: map_array(path, n) for n in ("embeddings", "views") if n in file}
+        large = {n: map_array(path, n) for n in mapped if n in file}
     return small | large
 
 

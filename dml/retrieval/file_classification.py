@@ -11,26 +11,25 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 
 from dml.core.errors import UserError
-from dml.core.text_columns import plain_text_columns
 from dml.retrieval.embedding_file import ImageEmbeddings
-from dml.retrieval.file_search import CHUNK, find_neighbors, read_queries
+from dml.retrieval.file_search import Columns, find_neighbors, read_queries
 
 UNKNOWN = "unknown"
+NUMBERS = ("votes", "neighbor_distance", "mean_distance")
+CHUNK = 65_536  # rows that are read at once
 UNIT = 1e-2  # largest difference of a length from 1: float16 has three digits
 
 
-@plain_text_columns()
 def classify_file(
     path: str | Path,
     queries: Sequence[str | Path | int],
     k: int,
     embed: Callable[[Sequence[str], ImageEmbeddings], np.ndarray],
-    index: bool = False,
+    index: bool | str = False,
     max_distance: float | None = None,
-) -> pd.DataFrame:
+) -> Columns:
     """Returns a row for each query with its class; see `dml.classify`.
 
     Raises:
@@ -38,25 +37,29 @@ def classify_file(
             arguments these are.
     """
     read = read_queries(path, queries, embed)
-    labels = read.stored.labels
-    if labels is None:
+    if read.file.labels is None:
         raise UserError(
             f"classify: {path} has no labels; classes come from images in class folders, or from "
             f"an array labels"
         )
+    labels = read.file.labels.read_all()
     limit = np.inf if max_distance is None else max_distance
-    found = find_neighbors(Path(path), read.stored, read.vectors, read.rows, k, index)
+    found = find_neighbors(Path(path), read, k, index)
     neighbors, distances = (part.reshape(-1, k) for part in found)
-    means = _sum_classes(read.stored, labels)
+    means = _sum_classes(read.file.stored, labels)
     table = []
     for number, query in enumerate(queries):
-        vector = read.vectors[number].double().numpy()
+        vector = read.vectors[number].astype(np.float64)
         by_votes = _vote(labels[neighbors[number]], distances[number], limit)
         label = labels[read.rows[number]] if read.rows[number] >= 0 else None
         by_mean = means.find_nearest(vector, label, limit)
         table.append([str(query), read.labels[number], *by_votes, *by_mean])
-    columns = ["query", "query_label", "neighbors", "votes", "neighbor_distance"]
-    return pd.DataFrame(table, columns=[*columns, "class_mean", "mean_distance"])
+    names = ["query", "query_label", "neighbors", "votes", "neighbor_distance"]
+    columns = {}
+    for place, name in enumerate([*names, "class_mean", "mean_distance"]):
+        values = [row[place] for row in table]
+        columns[name] = np.array(values, np.float64 if name in NUMBERS else object)
+    return columns
 
 
 def _vote(labels: np.ndarray, distances: np.ndarray, limit: float) -> tuple[str, float, float]:

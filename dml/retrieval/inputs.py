@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dml.core.errors import first_line
+from dml.core.memory import available_memory
 
 CPU_MEMORY_MB = 64.0
 GPU_MEMORY_MB = 4096.0  # at most, and at most a quarter of the free memory
@@ -145,6 +146,22 @@ def check_one_dimension(first: Tensor, second: Tensor, names: str) -> None:
         raise ValueError(
             f"{names} must have one dimension, got {first.shape[1]} and {second.shape[1]}"
         )
+
+
+def table_memory(memory_mb: float | None, gallery: Tensor) -> int:
+    """Returns the bound on a table of all candidates of a gallery that is searched in itself.
+
+    The table halves the product. By default it may be twice as large as the gallery in float32, if
+    an eighth of the free memory holds it.
+
+    Args:
+        memory_mb: see `working_memory`.
+        gallery: N×D.
+    """
+    memory_bytes = working_memory(memory_mb, gallery.device)
+    if memory_mb is not None or gallery.device.type != "cpu":
+        return memory_bytes
+    return max(memory_bytes, min(8 * gallery.numel(), available_memory() // 8))
 
 
 def working_memory(memory_mb: float | None, device: torch.device) -> int:

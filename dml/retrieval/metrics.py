@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dml.core.metric_names import RECALL
+from dml.retrieval.exact.average_precision import count_average_precision
 from dml.retrieval.exact.full_ranking import FullRanking
 from dml.retrieval.exact.search import ExactSearch, SearchOptions
 from dml.retrieval.inputs import (
@@ -244,7 +245,12 @@ def mean_average_precision(
     gallery = query if searched is None else searched
     check_one_dimension(query, gallery, "embeddings and gallery_embeddings")
     self_B = _self_indices(self_index, searched is None, query_B, gallery_N)
-    ranking = FullRanking(query, gallery, self_B, working_memory(memory_mb, query.device))
+    memory_bytes = working_memory(memory_mb, query.device)
+    counted = count_average_precision(query, gallery, self_B, (query_B, gallery_N), memory_bytes)
+    if counted is not None:
+        rows, precisions = counted
+        return float(_average(precisions[None], query_B[rows], average))
+    ranking = FullRanking(query, gallery, self_B, memory_bytes)
     rank_N = torch.arange(1, len(gallery) + 1, device=query.device, dtype=torch.float64)
     values, classes = [], []
     for rows_n, hits_nN in ranking.relevance(query_B, gallery_N):

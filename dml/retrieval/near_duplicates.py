@@ -20,7 +20,8 @@ from dml.core.text_columns import plain_text_columns
 from dml.retrieval.embedding_file import ImageEmbeddings, open_embeddings
 from dml.retrieval.exact.near_pairs import NearPairs, find_largest, near_pairs, read_rows
 from dml.retrieval.exact.order import squared_distances
-from dml.retrieval.file_search import approximate_pairs
+from dml.retrieval.file_index import AUTOMATIC
+from dml.retrieval.indexed_pairs import approximate_pairs
 
 SAMPLED_ROWS, SAMPLED_PAIRS = 20_000, 4_000_000_000  # that say what a near distance is
 NEIGHBORS = 4  # of each
@@ -103,14 +104,14 @@ class NearDuplicates:
 
 @plain_text_columns()
 def find_near_duplicates(
-    path: str | Path, max_distance: float | None = None, index: bool = False
+    path: str | Path, max_distance: float | None = None, index: bool | str = False
 ) -> NearDuplicates:
     """Returns the near-duplicates of a file: pairs of images within a distance.
 
     Args:
         path: the file of embeddings.
         max_distance: Euclidean; None: `suggest_distance`.
-        index: pairs come from an index of faiss; False: all pairs are compared.
+        index: pairs come from an index of faiss (see `dml.search`); False: all pairs are compared.
 
     Raises:
         UserError: the file cannot be read, has a single image, or holds values that are not finite,
@@ -131,7 +132,8 @@ def find_near_duplicates(
             suggestion = suggest_distance(stored.embeddings)
             max_distance, reason = suggestion.distance, suggestion.reason
         if index:
-            pairs, recall = approximate_pairs(Path(path), stored.embeddings, max_distance)
+            kind = index if isinstance(index, str) else AUTOMATIC
+            pairs, recall = approximate_pairs(Path(path), stored.embeddings, max_distance, kind)
         else:
             pairs = near_pairs(stored.embeddings, max_distance)
     except ValueError as error:

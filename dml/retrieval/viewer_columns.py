@@ -13,9 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-
-from dml.retrieval.exact.search import nearest_neighbors
 
 NEIGHBORS = 10  # of each image, or all others of a smaller file
 # By which `datasets` of Hugging Face, and the viewer of its hub, know the images of a file.
@@ -65,6 +62,10 @@ def find_neighbors(embeddings: np.ndarray) -> ImageNeighbors | None:
     k = min(NEIGHBORS, len(embeddings) - 1)
     if not k:
         return None
+    import torch  # imported late: a search in a file needs no torch
+
+    from dml.retrieval.exact.search import nearest_neighbors
+
     points = torch.from_numpy(np.array(embeddings))
     points = points if points.dtype == torch.float64 else points.float()
     found = nearest_neighbors(points, k=k)

@@ -25,7 +25,7 @@ from dml.config.stored_network import parse_network
 from dml.core.atomic_io import output_folder
 from dml.core.errors import UserError, first_line
 from dml.core.option_values import MAX_IMAGE_PIXELS
-from dml.core.outputs import check_not_input, check_output
+from dml.core.outputs import check_output
 from dml.core.progress import show_progress, show_task
 from dml.core.regular_files import is_shell_pipe
 from dml.core.row_store import open_store, open_store_folder, remove_store_folder
@@ -43,8 +43,7 @@ from dml.data.transforms import Views
 from dml.models.embedder import Embedder, hash_weights
 from dml.retrieval import embedding_file
 from dml.retrieval.embedding_file import ImageEmbeddings
-from dml.retrieval.file_classification import classify_file
-from dml.retrieval.file_search import move_index, search_file
+from dml.retrieval.file_index import move_index
 from dml.retrieval.viewer_columns import (
     ViewerColumns,
     find_neighbors,
@@ -68,7 +67,6 @@ from dml.runs.compressed_rows import (
     compress_rows,
     encode_rows,
 )
-from dml.runs.figures.drawing import check_picture
 from dml.runs.figures.run_figures import draw_search_results
 from dml.runs.load import compose_network, open_network
 from dml.runs.model import Model
@@ -82,7 +80,6 @@ BACKGROUND = "data.background="  # an option; without it the network's own holds
 MAX_PIXELS = "data.max_pixels="  # never that of a run, which may be of somebody else
 MOST_IMAGES, MOST_VIEWS = 1_000_000, 10_000  # of a batch, of an image: far above any use
 MOST_THUMBNAIL = 1024  # pixels of a side
-MOST_PIXELS = 2**31  # fewer than that, as in the schema
 
 
 @restored_process_state()
@@ -622,123 +619,6 @@ def _read_images(
     return _Images(index, labels, None)
 
 
-@restored_process_state()
-def search(
-    embeddings: str | Path,
-    queries: Sequence[str | Path | int],
-    k: int = 10,
-    *,
-    picture: str | Path | None = None,
-    index: bool = False,
-    overwrite: bool = False,
-    trust: bool = False,
-    max_pixels: int = MAX_IMAGE_PIXELS,
-    max_distance: float | None = None,
-) -> pd.DataFrame:
-    """Returns the k nearest images of each query, by Euclidean distance in float64.
-
-    Ties go to the lower row. A query that is in the file is left out of its own neighbors. Of a
-    compressed file, distances are those to the decoded vectors, and codes of signs are candidates
-    by their Hamming distance (`dml.retrieval.compressed_search`).
-
-    Args:
-        embeddings: a file of `dml.embed`, of `dml evaluate save=`, or of other software.
-        queries: images, or row numbers of the file, from 0. The network that made the file embeds
-            images that are not in it.
-        k: neighbors of each query.
-        picture: a PNG of the queries and their neighbors, framed green if the class is the query's,
-            else red, and grey if classes are not known.
-        index: candidates come from an index of faiss, which the first call builds and saves beside
-            the file; False: all rows are compared.
-        overwrite: replace any file; by default only a picture of a search in the same file.
-        trust: the network that made the file may be of a hub, or name any class or function; see
-            `dml.load`.
-        max_pixels: largest height × width of a query and of an image in the picture.
-        max_distance: neighbors at this distance or beyond are left out, as pairs that do not match
-            at this threshold (`dml.retrieval.match_thresholds`); None: none are.
-
-    Returns:
-        A row for each neighbor, with query, query_label, rank, distance, row, label, path and
-        duplicate, which is True for an image with the query's own embedding.
-
-    Raises:
-        UserError: the file or an image cannot be read, a row does not exist, k is too large, the
-            network is missing or has changed, or faiss is not installed.
-    """
-    _check_limits(max_pixels, max_distance)
-    origin = f"search {Path(embeddings).name}"
-    if picture is not None:
-        check_picture(Path(picture), "picture", overwrite, origin)
-        check_not_input(Path(picture), "picture", embeddings, *map(str, queries))
-    embed_queries = partial(_embed_queries, trust=trust, max_pixels=max_pixels)
-    names, table = search_file(embeddings, queries, k, embed_queries, index)
-    limit = np.inf if max_distance is None else max_distance
-    matches = table["distance"] < limit
-    if picture is not None:
-        made_by = embedding_file.open_embeddings(embeddings, decoded=False).made_by
-        background = find_background(made_by)
-        drawn = table.assign(matches=matches)
-        draw_search_results(names, drawn, Path(picture), background, origin, max_pixels)
-    if max_distance is None:
-        return table
-    return table[matches].reset_index(drop=True)
-
-
-@restored_process_state()
-def classify(
-    embeddings: str | Path,
-    queries: Sequence[str | Path | int],
-    k: int = 10,
-    *,
-    max_distance: float | None = None,
-    index: bool = False,
-    trust: bool = False,
-    max_pixels: int = MAX_IMAGE_PIXELS,
-) -> pd.DataFrame:
-    """Returns the class of each query by its nearest neighbors, and by the nearest class mean.
-
-    Of classes with equal votes, that of the nearest neighbor counts. A class mean is that of all
-    rows of a class; if the embeddings have length 1, the mean is given this length too. A query
-    that is in the file is left out of its neighbors and of the mean of its class.
-
-    Args:
-        embeddings: see `dml.search`; a file with labels.
-        queries: see `dml.search`.
-        k: neighbors of each query.
-        max_distance: neighbors at this distance or beyond have no vote, and a class mean there is
-            not the query's. Where nothing is left, the class is `unknown`. None: no limit.
-        index, trust, max_pixels: see `dml.search`.
-
-    Returns:
-        A row for each query, with query, query_label (None: not known); neighbors, the class of
-        most of them, votes, its share of the votes (0–1; 0: unknown), and neighbor_distance, that
-        of the nearest of this class, or of all for an unknown class; class_mean, and mean_distance.
-
-    Raises:
-        UserError: the file has no labels; and see `dml.search`.
-    """
-    _check_limits(max_pixels, max_distance)
-    embed_queries = partial(_embed_queries, trust=trust, max_pixels=max_pixels)
-    return classify_file(embeddings, queries, k, embed_queries, index, max_distance)
-
-
-def _check_limits(max_pixels: int, max_distance: float | None) -> None:
-    """Checks limits of a search.
-
-    Raises:
-        UserError: one is out of its range.
-    """
-    check_max_pixels(max_pixels)
-    if max_distance is not None and not max_distance > 0:
-        raise UserError(f"max_distance: {max_distance} must be a distance above 0")
-
-
-def check_max_pixels(max_pixels: int) -> None:
-    """Raises UserError if a limit on the size of images is out of its range."""
-    if not 1 <= max_pixels < MOST_PIXELS:
-        raise UserError(f"max_pixels: {max_pixels} is not between 1 and {MOST_PIXELS - 1:,}")
-
-
 def find_background(made_by: dict[str, Any]) -> str:
     """Returns the color below transparent images of a file; the default for what is no color."""
     color = made_by.get("background")
@@ -748,13 +628,23 @@ def find_background(made_by: dict[str, Any]) -> str:
     return DEFAULT_BACKGROUND
 
 
-def _embed_queries(
+@restored_process_state()
+def embed_queries(
     queries: Sequence[str],
     stored: ImageEmbeddings,
     trust: bool = False,
     max_pixels: int = MAX_IMAGE_PIXELS,
 ) -> np.ndarray:
-    """Embeds images that are not in a file by the network that the file names."""
+    """Embeds images that are not in a file by the network that the file names.
+
+    Args:
+        queries: the images.
+        stored: content of the file.
+        trust, max_pixels: see `dml.search`.
+
+    Raises:
+        UserError: the network is missing or has changed, or an image cannot be read.
+    """
     made_by = stored.made_by
     if not made_by.get("network"):
         raise UserError("query: the file does not say which network made it; take images of it")
@@ -775,3 +665,25 @@ def _embed_queries(
     if embedded.made_by["weights"] != made_by.get("weights"):
         raise UserError(f"network: {made_by['network']} has changed since it made the file")
     return embedded.embeddings
+
+
+@restored_process_state()
+def draw_neighbors(
+    names: Sequence[str],
+    table: pd.DataFrame,
+    path: Path,
+    made_by: dict[str, Any],
+    origin: str,
+    max_pixels: int,
+) -> None:
+    """Draws queries and their neighbors.
+
+    Args:
+        names: files of the queries.
+        table: of `dml.search`, with a column `matches`.
+        path: of the PNG.
+        made_by: of the file of embeddings.
+        origin: of the picture, see `check_picture`.
+        max_pixels: see `dml.search`.
+    """
+    draw_search_results(names, table, path, find_background(made_by), origin, max_pixels)

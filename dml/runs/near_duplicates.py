@@ -10,7 +10,8 @@ from dml.retrieval import embedding_file
 from dml.retrieval.near_duplicates import NearDuplicates, find_near_duplicates
 from dml.runs.figures.drawing import check_picture
 from dml.runs.figures.run_figures import draw_groups
-from dml.runs.image_embeddings import check_max_pixels, find_background
+from dml.runs.file_queries import check_max_pixels
+from dml.runs.image_embeddings import find_background
 from dml.training.process_state import restored_process_state
 
 
@@ -20,7 +21,7 @@ def find_duplicates(
     max_distance: float | None = None,
     *,
     picture: str | Path | None = None,
-    index: bool = False,
+    index: bool | str = False,
     overwrite: bool = False,
     max_pixels: int = MAX_IMAGE_PIXELS,
 ) -> NearDuplicates:

@@ -11,17 +11,16 @@ which then would no longer equal an uninterrupted run bit for bit.
 
 from __future__ import annotations
 
-import platform
 import re
 import resource
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 import torch
 
 from dml.core.errors import UserError
 from dml.core.launcher import read_launch
+from dml.core.processor import processor_name
 from dml.training.process_group import SINGLE_PROCESS, ProcessGroup
 
 
@@ -70,15 +69,7 @@ def device_name(device: torch.device) -> str:
     """Returns the name of the device."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"cpu ({_processor_name()}, {torch.get_num_threads()} threads)"
-
-
-def _processor_name() -> str:
-    with suppress(OSError):  # not Linux
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+    return f"cpu ({processor_name()}, {torch.get_num_threads()} threads)"
 
 
 def peak_memory_mb(device: torch.device) -> float:

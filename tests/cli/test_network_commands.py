@@ -102,3 +102,15 @@ def test_classes_of_queries(place, capsys):
     assert table["class_mean"].tolist() == ["a", "unknown"]
     assert search(["x.npz", "0", "-k", "1", "--classify"]) == 0
     assert "neighbor_distance" in capsys.readouterr().out
+
+
+def test_an_index_alone_takes_no_other_word(place, capsys):
+    pytest.importorskip("faiss")
+    np.savez("x.npz", embeddings=np.random.default_rng(0).standard_normal((50, 3)))
+    outputs = []
+    for words in ("--index 3", "3 --index", "3 --index=Flat", "--index -- 3", "--index=auto 3"):
+        assert search(["x.npz", "-k", "2", "--csv", *words.split()]) == 0
+        outputs.append(capsys.readouterr().out)
+    assert len(set(outputs)) == 1
+    assert search(["x.npz", "3", "--index="]) == 2
+    assert "index: is empty" in capsys.readouterr().err

@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from dml.core import memory
+
 CHILD = """
 import ctypes, os, sys
 from dml.core.memory import keep_freed_memory, keeps_freed_memory
@@ -25,3 +27,19 @@ def test_a_freed_block_stays_in_the_process_only_if_asked(monkeypatch, word, kep
         [sys.executable, "-c", CHILD, word], capture_output=True, text=True, check=True
     )
     assert (int(result.stdout) >= 60) == kept
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"), [("max", 3 << 30), (str(2 << 30), 1 << 30), ("5", 0), (None, 3 << 30)]
+)
+def test_available_memory_is_that_of_the_container(tmp_path, monkeypatch, limit, expected):
+    information = tmp_path / "meminfo"
+    information.write_text(f"MemTotal: 9 kB\nMemAvailable:   {3 << 20} kB\n")
+    monkeypatch.setattr(memory, "MEMORY_INFO", information)
+    monkeypatch.setattr(memory, "GROUP", tmp_path)
+    if limit is not None:
+        (tmp_path / "memory.max").write_text(f"{limit}\n")
+        (tmp_path / "memory.current").write_text(f"{1 << 30}\n")
+    assert memory.available_memory() == expected
+    information.unlink()  # not Linux
+    assert memory.available_memory() == 0

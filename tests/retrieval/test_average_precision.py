@@ -9,8 +9,8 @@ import torch
 from sklearn.metrics import average_precision_score
 from torch.profiler import ProfilerActivity, profile
 
-from dml.retrieval import mean_average_precision, retrieval_metrics
-from dml.retrieval.exact import full_ranking
+from dml.retrieval import mean_average_precision, metrics, retrieval_metrics
+from dml.retrieval.exact import average_precision, full_ranking, scaled_gallery
 from tests.retrieval.reference import CASES, ranking
 
 
@@ -33,6 +33,19 @@ def reference(
     return fmean(value for part in values.values() for value in part)
 
 
+@pytest.fixture(params=["counted", "sorted", "whichever is faster"])
+def way(request, monkeypatch):
+    """By counting closer items, also where a sort is faster; by a sort; or as it is chosen."""
+    if request.param == "counted":
+        monkeypatch.setattr(average_precision, "FEW_RELEVANT", 10**9)
+        monkeypatch.setattr(average_precision, "MOST_OPEN", 10**9)
+        monkeypatch.setattr(metrics, "FullRanking", None)  # a call would raise
+        monkeypatch.setattr(scaled_gallery, "TILE", 32)
+    if request.param == "sorted":
+        monkeypatch.setattr(average_precision, "FEW_RELEVANT", 0)
+
+
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("case", list(CASES))
 def test_equals_scikit_learn(case):
     generator = torch.Generator().manual_seed(0)
@@ -41,6 +54,7 @@ def test_equals_scikit_learn(case):
     assert mean_average_precision(points, labels) == pytest.approx(reference(points, labels))
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("case", ["unit", "grid"])
 def test_queries_against_a_gallery(case):
     generator = torch.Generator().manual_seed(1)
@@ -53,6 +67,7 @@ def test_queries_against_a_gallery(case):
         assert mean_average_precision(*parts, memory_mb=memory_mb) == pytest.approx(expected)
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("average", ["image", "class"])
 @pytest.mark.parametrize("case", ["unit", "duplicates", "tiny clusters far apart"])
 def test_queries_in_the_gallery_and_means_of_classes(case, average):

@@ -4,10 +4,11 @@ import os
 import shutil
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from dml.core.errors import UserError
-from dml.retrieval import file_search
+from dml.retrieval import file_index, file_search
 
 faiss = pytest.importorskip("faiss")
 
@@ -39,7 +40,7 @@ def test_rows_distances_and_duplicates_are_those_of_a_full_sort(tmp_path, scale,
     points[41] = points[3] * (1 + 5e-3)
     np.savez(tmp_path / "x.npz", embeddings=points)
     _, table = file_search.search_file(tmp_path / "x.npz", [3, 70], 6, None, index)
-    for query, found in table.groupby("query"):
+    for query, found in pd.DataFrame(table).groupby("query"):
         apart = np.linalg.norm(points - points[int(query)], axis=1)
         order = [row for row in np.argsort(apart, kind="stable") if row != int(query)][:6]
         assert found["row"].tolist() == order
@@ -61,7 +62,7 @@ def test_an_index_is_used_again_for_the_same_content(indexed, monkeypatch, capsy
     path, saved = indexed
     before = saved.read_bytes()
     os.utime(path)  # newer than the index, as after a copy
-    monkeypatch.setattr(file_search, "_build_index", None)  # a call would raise
+    monkeypatch.setattr(file_index, "_build_index", None)  # a call would raise
     assert search(path) == search(path, index=False)
     assert saved.read_bytes() == before
 
@@ -115,7 +116,7 @@ def test_a_folder_that_cannot_be_written(tmp_path, capsys, monkeypatch):
     def refuse(_):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(file_search, "replace_file", refuse)
+    monkeypatch.setattr(file_index, "replace_file", refuse)
     assert search(path) == search(path, index=False)
     assert "Permission denied; it is not saved" in capsys.readouterr().err
 
@@ -146,3 +147,50 @@ def test_a_large_query_of_a_network(tmp_path):
     ):
         with pytest.raises(UserError, match=message):
             file_search.search_file(path, ["new.png"], 2, lambda *_, made=made: made, True)
+
+
+@pytest.mark.parametrize("kind", ["HNSW8", "Flat", "PCA2,IVF5,Flat", "IVF5,SQ8"])
+def test_a_chosen_index_is_saved_with_its_recall(tmp_path, monkeypatch, capsys, kind):
+    path = write(tmp_path / "x.npz")
+    rows = search(path, kind)
+    first = capsys.readouterr().err
+    assert first.startswith("the index finds ")
+    assert len(rows) == 6
+    monkeypatch.setattr(file_index, "_build_index", None)  # a call would raise
+    assert search(path, kind) == rows
+    assert capsys.readouterr().err == first
+
+
+def test_recall_is_the_share_of_the_exact_neighbors(tmp_path, capsys):
+    path = write(tmp_path / "x.npz", rows=100)
+    search(path, "PCA1,Flat", rows=(3,), k=4)
+    points = np.load(path)["embeddings"]
+    centered = points - points.mean(axis=0)
+    direction = np.linalg.eigh(centered.T @ centered)[1][:, -1]
+    line = centered @ direction
+    shares = []
+    for row in range(100):
+        exact = np.argsort(np.linalg.norm(points - points[row], axis=1))[1:5]
+        near = np.argsort(np.abs(line - line[row]))[:5]
+        shares.append(np.isin(exact, near).mean())
+    assert capsys.readouterr().err.startswith(f"the index finds {np.mean(shares):.1%} of exact")
+
+
+def test_an_index_of_another_kind_is_built_anew(indexed):
+    path, saved = indexed
+    before = saved.read_bytes()
+    search(path, "HNSW8")
+    other = saved.read_bytes()
+    assert other != before
+    search(path, "Flat")
+    assert saved.read_bytes() not in (before, other)
+    search(path)
+    assert saved.read_bytes() == before
+
+
+@pytest.mark.parametrize("kind", ["HNSW0", "IVF0,Flat", "PQ3", "IVF400,Flat", "IDMap,Flat", "that"])
+def test_what_is_no_index_of_faiss(tmp_path, kind):
+    path = write(tmp_path / "x.npz")
+    with pytest.raises(UserError, match=f"index: '{kind}' (is no index of faiss|has a number 0)"):
+        search(path, kind)
+    assert not (tmp_path / "x.npz.faiss").exists()

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from dml.retrieval import nearest_neighbors, retrieval_metrics
-from dml.retrieval.exact import cpu_search, search
+from dml.retrieval import inputs, nearest_neighbors, retrieval_metrics
+from dml.retrieval.exact import running_top, search
 from dml.retrieval.exact.plain_search import PlainSearch
 from dml.retrieval.exact.scaled_gallery import ROUND, ScaledGallery
 from tests.retrieval import reference
@@ -55,7 +55,7 @@ def test_many_tiles_give_the_float64_ranking(case, generator):
 @pytest.mark.parametrize("split", [False, True])
 def test_neighbors_below_a_threshold_that_was_too_high_are_found(split, generator, monkeypatch):
     """Thresholds are sampled with a wide margin; here they have none, and many are too high."""
-    monkeypatch.setattr(cpu_search, "DEVIATIONS", -1.0)
+    monkeypatch.setattr(running_top, "DEVIATIONS", -1.0)
     query = torch.randn(400, 8, generator=generator)
     gallery = torch.randn(500, 8, generator=generator) if split else None
     found = nearest_neighbors(query, gallery, k=60)
@@ -151,3 +151,36 @@ def test_neighbors_are_exact_for_all_errors_that_the_bound_allows(monkeypatch):
         gallery = torch.cat([far[: others + 2] * squared.sqrt()[:, None], far])
     monkeypatch.setattr(search, "CpuSearch", LeastExact)
     assert nearest_neighbors(query, gallery, k=1).indices.item() == 0
+
+
+@pytest.mark.parametrize(
+    ("memory_mb", "free_gb", "expected"),
+    [(None, 100, 8 * 30_000_000), (None, 1, 2**27), (None, 0, 2**26), (3, 100, 3 * 2**20)],
+)
+def test_a_table_may_be_larger_where_memory_is_free(memory_mb, free_gb, expected, monkeypatch):
+    monkeypatch.setattr(inputs, "available_memory", lambda: free_gb * 2**30)
+    gallery = torch.empty(1, 1).expand(300_000, 100)
+    assert inputs.table_memory(memory_mb, gallery) == expected
+    small = torch.empty(10, 10)
+    assert inputs.table_memory(memory_mb, small) == min(expected, 2**26)
+
+
+@pytest.mark.usefixtures("small_tiles")
+def test_neighbors_with_and_without_a_table(generator, monkeypatch):
+    points = torch.randn(300, 8, generator=generator)
+    offered = []
+    offer = running_top.RunningTop.offer
+
+    def watched(top, *more):
+        offered.append(top)
+        return offer(top, *more)
+
+    monkeypatch.setattr(running_top.RunningTop, "offer", watched)
+    results, numbers = [], []
+    for memory in (2**26, 1):
+        monkeypatch.setattr(search, "table_memory", lambda *_, memory=memory: memory)
+        offered.clear()
+        results.append(nearest_neighbors(points, k=5).indices.tolist())
+        numbers.append(len(offered))
+    assert results[0] == results[1]
+    assert numbers[0] != numbers[1]

@@ -5,7 +5,7 @@ import pytest
 from scipy.spatial.distance import pdist
 
 from dml.core.errors import UserError
-from dml.retrieval import file_search
+from dml.retrieval import indexed_pairs
 from dml.retrieval.exact import near_pairs as near_pairs_module
 from dml.retrieval.exact.near_pairs import find_equal_rows, near_pairs
 from dml.retrieval.near_duplicates import find_near_duplicates, suggest_distance
@@ -161,7 +161,7 @@ def test_an_index_finds_pairs_and_says_how_many(tmp_path):
 
 def test_the_recall_of_an_index_that_misses_pairs(tmp_path, monkeypatch):
     pytest.importorskip("faiss")
-    monkeypatch.setattr(file_search, "PAIR_ROWS", 1)
+    monkeypatch.setattr(indexed_pairs, "PAIR_ROWS", 1)
     points = make(rows=200)
     points[100:] = points[:100] + np.float32(1e-3)
     points[150:] = points[:50] + np.float32(2e-3)  # three of each image: a row has two pairs

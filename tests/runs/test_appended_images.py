@@ -11,7 +11,7 @@ from PIL import Image
 
 import dml
 from dml.core.errors import UserError
-from dml.retrieval import file_search
+from dml.retrieval import file_index
 from dml.retrieval.embedding_file import open_embeddings
 from dml.runs import image_embeddings
 
@@ -200,7 +200,7 @@ def test_the_index_follows(photos, monkeypatch):
     draw(photos / "kind1" / "05.png", 52)
     (photos / "kind2" / "10.png").unlink()
     made = embed()
-    monkeypatch.setattr(file_search, "_build_index", None)  # a call would raise
+    monkeypatch.setattr(file_index, "_build_index", None)  # a call would raise
     for row in range(12):
         exact, found = (dml.search("x.npz", [row], k=11, index=i)["row"] for i in (False, True))
         assert found.tolist() == exact.tolist()

@@ -23,6 +23,7 @@ class PlainSearch:
     Args:
         gallery: the gallery.
         memory_bytes: bound on the working memory.
+        table_bytes: bound on the memory of `table`; None: `memory_bytes`.
 
     Attributes:
         workers: number of chunks that are processed in parallel.
@@ -32,13 +33,20 @@ class PlainSearch:
     workers = 1
     max_queries = 1 << 14
 
-    def __init__(self, gallery: ScaledGallery, memory_bytes: int) -> None:
+    def __init__(
+        self, gallery: ScaledGallery, memory_bytes: int, table_bytes: int | None = None
+    ) -> None:
         self.gallery, self.memory_bytes = gallery, memory_bytes
+        self.table_bytes = memory_bytes if table_bytes is None else table_bytes
 
     @contextmanager
     def threads(self) -> Iterator[ForEach]:
         """A context with a function like `map`, which returns a list."""
         yield lambda function, items: [function(item) for item in items]
+
+    def multiply(self, a_nE: Tensor, b_cE: Tensor, out_nc: Tensor) -> None:
+        """Writes a·bᵀ of float32 rows."""
+        torch.mm(a_nE, b_cE.T, out=out_nc)
 
     def bytes_per_query(self, m: int) -> int:
         """Returns the memory per query: its scores, a copy of them and the candidates."""

@@ -8,6 +8,8 @@ Shapes: n queries, N gallery items, c items of one tile, P pairs, D dimensions.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -68,6 +70,7 @@ def count_closer(
     pairs: tuple[Tensor, Tensor],
     self_n: Tensor,
     limit: int,
+    multiply: Callable[[Tensor, Tensor, Tensor], None],
 ) -> Tensor:
     """Returns the number of gallery items before each query's nearest relevant item (n).
 
@@ -78,6 +81,7 @@ def count_closer(
         pairs: query index, ascending, and gallery index of all relevant items (P, P).
         self_n: gallery index of each query itself, which is not counted; −1 for none.
         limit: numbers from this on are lower bounds.
+        multiply: writes a·bᵀ of float32 rows, see `PlainSearch.multiply`.
     """
     _, squared_P, cols_P, first_n, _ = sort_relevant(query_nD, gallery_ND, *pairs, self_n)
     target_n, index_n = squared_P[first_n], cols_P[first_n]
@@ -93,7 +97,8 @@ def count_closer(
         if not len(active):
             break
         tile = gallery.rows[first : first + gallery.tile]
-        scores = torch.mm(query_nE[active], tile.T, out=buffer[: len(active)])
+        scores = buffer[: len(active)]
+        multiply(query_nE[active], tile, scores)
         # candidates, of which those between the bounds are compared exactly
         row_P, column_P = (scores > below_n[active, None]).nonzero(as_tuple=True)
         rows_P = active[row_P]

@@ -29,7 +29,13 @@ from dml.retrieval.exact.order import (
 from dml.retrieval.exact.plain_search import FaissSearch, PlainSearch, full_float32
 from dml.retrieval.exact.relevant_ranks import ClassMembers, count_closer
 from dml.retrieval.exact.scaled_gallery import ScaledGallery, tile_size
-from dml.retrieval.inputs import check_counts, check_embeddings, check_one_dimension, working_memory
+from dml.retrieval.inputs import (
+    check_counts,
+    check_embeddings,
+    check_one_dimension,
+    table_memory,
+    working_memory,
+)
 
 PAIR_BYTES = 64  # memory of the exact comparison of a query and an item
 
@@ -63,7 +69,8 @@ def nearest_neighbors(
         backend: "torch", "faiss" (must be installed) or "auto", which means torch.
             `python scripts/benchmark.py retrieval --backends torch faiss` compares them.
         memory_mb: bound on the size of the working buffers, in addition to a float32 copy of the
-            gallery; None: 64 on a CPU, on a GPU a quarter of its free memory, at most 4,096.
+            gallery; None: 64 on a CPU, and where the gallery is searched in itself up to twice its
+            size if memory is free; on a GPU a quarter of its free memory, at most 4,096.
 
     Raises:
         ValueError: shapes are incompatible, the gallery is empty, k is out of range, or embeddings
@@ -136,10 +143,11 @@ class ExactSearch:
         self._self_index = self_index
         self._max_k = most
         memory_bytes = working_memory(memory_mb, self.query.device)
+        table_bytes = table_memory(memory_mb, self.gallery)
         engine = CpuSearch if self.query.device.type == "cpu" else PlainSearch
         tile = tile_size(len(self.gallery), self._candidates(most))
         self._engine: PlainSearch = (FaissSearch if backend == "faiss" else engine)(
-            ScaledGallery(self.gallery, self.query, tile), memory_bytes
+            ScaledGallery(self.gallery, self.query, tile), memory_bytes, table_bytes
         )
 
     def map_chunks(
@@ -185,7 +193,13 @@ class ExactSearch:
         def rank(part: Tensor) -> Tensor:
             pairs = members.pairs(classes[0][part])
             return count_closer(
-                gallery, self.gallery, self.query[part], pairs, self._self_index[part], limit
+                gallery,
+                self.gallery,
+                self.query[part],
+                pairs,
+                self._self_index[part],
+                limit,
+                self._engine.multiply,
             )
 
         # all items of a tile may be near the relevant one, and all items of a class are compared
