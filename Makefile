@@ -1,5 +1,6 @@
 # make demo    installs, and trains with three losses on glyphs: a table and pictures
-# make test    runs the tests
+# make test    runs the quick tests, in minutes
+# make test-all  runs those of tests/slow_tests.txt, too: before a merge of more than a few lines
 # make soak    runs the long ones before a release; its parts take at most an hour each: soak-losses,
 #              soak-networks, soak-experiments, soak-runs, soak-commands
 # make plant   plants mistakes, and tells which tests find them (ROOM=losses: those of one part)
@@ -27,7 +28,7 @@ soak-experiments: SOAK_TESTS := tests/results tests/retrieval
 soak-runs: SOAK_TESTS := tests/runs tests/scripts tests/studies
 soak-commands: SOAK_TESTS := tests/system tests/docs
 
-.PHONY: install demo test soak $(SOAK_PARTS) plant rehearsal fidelity first-row docs lint format clean
+.PHONY: install demo test test-all soak $(SOAK_PARTS) plant rehearsal fidelity first-row docs lint format clean
 
 install: $(INSTALLED)
 
@@ -44,8 +45,10 @@ $(INSTALLED): pyproject.toml
 demo: $(INSTALLED)
 	@$(BIN)/python train.py -m loss=mfcwms,proxy_anchor,contrastive
 
-test: $(INSTALLED)
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal --timeout 600 -m "not soak"
+test: TESTS := not soak and not slow
+test-all: TESTS := not soak
+test test-all: $(INSTALLED)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal --timeout 600 -m "$(TESTS)"
 
 soak: $(SOAK_PARTS)
 

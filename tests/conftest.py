@@ -40,6 +40,20 @@ TINY = (
 )
 
 
+# Test functions that `make test` leaves out, and `make test-all` takes.
+SLOW_TESTS = Path(__file__).with_name("slow_tests.txt")
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest selects by markers
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks the tests that `slow_tests.txt` names, with all their parameters."""
+    slow = set(SLOW_TESTS.read_text(encoding="utf-8").split())
+    for item in items:
+        function = item.nodeid.partition("[")[0]
+        if function in slow:
+            item.add_marker("slow")
+
+
 @pytest.fixture(autouse=True)
 def _fresh_hydra():
     _clear_hydra()

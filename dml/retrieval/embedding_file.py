@@ -260,17 +260,18 @@ def open_for_search(path: str | Path) -> SearchedFile:
 
 def _read_searched_npz(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Returns embeddings, `made_by` and `compression`, and columns of texts."""
-    arrays = _read_npz(path, (), ("embeddings",))
+    arrays = _read_npz(path, ())
     columns = {}
     with open_regular(path) as raw, np.lib.npyio.NpzFile(raw, allow_pickle=False) as file:
-        for name in COLUMNS:
+        for name in (*COLUMNS, "splits"):
             if name not in file:
                 continue
             try:
                 values = map_array(path, name)
             except ValueError:
                 values = _read_small(file, name)  # it says what is wrong
-            columns[name] = _check_texts(values, name)
+            if name in COLUMNS:
+                columns[name] = _check_texts(values, name)
     return arrays, columns
 
 

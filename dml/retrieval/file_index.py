@@ -77,7 +77,7 @@ def find_candidates(
         file=sys.stderr,
     )
     with _described_errors(kind):
-        rows = opened.index.search(queries.astype(np.float32), k + 1)[1]
+        rows = opened.index.search(np.array(queries, dtype=np.float32), k + 1)[1]
     # The first rows as well: an index may find fewer than k.
     return np.union1d(rows[rows >= 0], np.arange(min(k + 1, len(points))))
 
@@ -217,7 +217,8 @@ def move_index(path: Path, old: np.ndarray, old_rows: np.ndarray, points: np.nda
 
 def _build_index(points: np.ndarray, k: int, kind: str) -> FileIndex:
     """Builds an index; see `find_candidates`."""
-    known, count = points.astype(np.float32), min(k + 1, len(points))
+    # np.array gives the base class, not a memmap, which faiss's functions for torch refuse.
+    known, count = np.array(points, dtype=np.float32), min(k + 1, len(points))
     index = _make_index(kind, known)
     sample = known[:: max(1, len(points) // SAMPLE)].copy()
     exact = find_nearest(VectorRows(known.__getitem__, len(known)), sample, count)[0][:, 1:]

@@ -58,6 +58,13 @@ def test_embeddings_of_double_precision_that_float32_would_not_tell_apart(tmp_pa
     assert table["row"].tolist() == order.tolist()
 
 
+def test_an_index_beside_faiss_for_torch(tmp_path):
+    """Losses of PML and `evaluation.backend=faiss` load it; it refuses arrays that are mapped."""
+    pytest.importorskip("faiss.contrib.torch_utils")
+    path = write(tmp_path / "x.npz", seed=0)
+    assert search(path) == search(path, index=False)
+
+
 def test_an_index_is_used_again_for_the_same_content(indexed, monkeypatch, capsys):
     path, saved = indexed
     before = saved.read_bytes()
