@@ -7,8 +7,6 @@ Shapes: B images, D embedding dimensions, C classes, K centers per class.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from pytorch_metric_learning import losses as pml
 from pytorch_metric_learning.distances import CosineSimilarity, DotProductSimilarity
@@ -19,30 +17,23 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
 from dml.losses.baselines import terms
-from dml.losses.baselines.terms import Terms
+from dml.losses.baselines.terms import Batch, Terms, VectorizedLoss
 from dml.losses.class_groups import softplus
 from dml.losses.cosine import EPSILON
 
 
-class _ClassLoss(WeightRegularizerMixin, pml.BaseMetricLossFunction):
+class _ClassLoss(WeightRegularizerMixin, VectorizedLoss):
     """A loss of similarities to the columns of a matrix, which are normalized.
 
     The library writes the normalized matrix; here the similarities are divided by the lengths of
     its columns.
     """
 
-    def compute_loss(
-        self,
-        embeddings: Tensor,
-        labels: Tensor | None,
-        indices_tuple: Any,
-        ref_emb: Tensor,
-        ref_labels: Tensor | None,
-    ) -> Terms:
-        """Returns the terms of the loss, for its reducer."""
-        is_batch = ref_emb is embeddings and ref_labels is labels
-        if labels is None or not is_batch or not self.is_vectorized():
-            return super().compute_loss(embeddings, labels, indices_tuple, ref_emb, ref_labels)
+    def vectorized_terms(self, batch: Batch) -> Terms | None:
+        """Returns the terms of the loss; see `VectorizedLoss`."""
+        embeddings, labels, indices_tuple = batch[:3]
+        if labels is None or batch.has_references or not self.is_vectorized():
+            return None
         self.cast_types(embeddings.dtype, embeddings.device)
         weight_B = None
         if indices_tuple is not None:

@@ -5,8 +5,6 @@ Shapes: B images in a batch, R references (the batch itself without references).
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from pytorch_metric_learning import losses as pml
 from pytorch_metric_learning.distances import SNRDistance
@@ -14,12 +12,12 @@ from pytorch_metric_learning.reducers import AvgNonZeroReducer, MeanReducer
 from torch import Tensor
 
 from dml.losses.baselines import terms
-from dml.losses.baselines.terms import Masks, Terms
+from dml.losses.baselines.terms import Batch, Masks, Terms, VectorizedLoss
 
 FEW = 2  # entries of a matrix up to which the library knows empty losses of its own
 
 
-class _MatrixLoss(pml.BaseMetricLossFunction):
+class _MatrixLoss(VectorizedLoss):
     """A loss computed from a matrix of distances and masks of its pairs.
 
     Attributes:
@@ -28,19 +26,12 @@ class _MatrixLoss(pml.BaseMetricLossFunction):
 
     takes_mined = True
 
-    def compute_loss(
-        self,
-        embeddings: Tensor,
-        labels: Tensor | None,
-        indices_tuple: Any,
-        ref_emb: Tensor,
-        ref_labels: Tensor | None,
-    ) -> Terms:
-        """Returns the terms of the loss, for its reducer."""
-        masks = self._masks(labels, indices_tuple, (len(embeddings), len(ref_emb)), ref_labels)
+    def vectorized_terms(self, batch: Batch) -> Terms | None:
+        """Returns the terms of the loss; see `VectorizedLoss`."""
+        masks = self._masks(batch)
         if masks is None or not self.is_vectorized():
-            return super().compute_loss(embeddings, labels, indices_tuple, ref_emb, ref_labels)
-        return self.matrix_terms(self.matrix(embeddings, ref_emb), masks)
+            return None
+        return self.matrix_terms(self.matrix(batch.embeddings, batch.ref_emb), masks)
 
     def is_vectorized(self) -> bool:
         """Returns whether the form of this class has the options of the loss."""
@@ -54,26 +45,19 @@ class _MatrixLoss(pml.BaseMetricLossFunction):
         """Returns the terms of the loss."""
         raise NotImplementedError
 
-    def _masks(
-        self,
-        labels: Tensor | None,
-        indices_tuple: Any,
-        shape: tuple[int, int],
-        ref_labels: Tensor | None,
-    ) -> Masks | None:
+    def _masks(self, batch: Batch) -> Masks | None:
         """Returns the masks of the pairs; None where the code of the library decides."""
+        shape = len(batch.embeddings), len(batch.ref_emb)
         if shape[0] * shape[1] <= FEW:
             return None
-        if indices_tuple is not None:
-            names_pairs = any(len(indices) > 1 for indices in indices_tuple)
-            return (
-                terms.mined_pairs(indices_tuple, shape)
-                if names_pairs and self.takes_mined
-                else None
-            )
-        if labels is None or ref_labels is None:
+        if batch.indices_tuple is not None:
+            names_pairs = any(len(indices) > 1 for indices in batch.indices_tuple)
+            if not names_pairs or not self.takes_mined:
+                return None
+            return terms.mined_pairs(batch.indices_tuple, shape)
+        if batch.labels is None or batch.ref_labels is None:
             return None
-        return terms.all_pairs(labels, ref_labels)
+        return terms.all_pairs(batch.labels, batch.ref_labels)
 
 
 class MultiSimilarityLoss(_MatrixLoss, pml.MultiSimilarityLoss):

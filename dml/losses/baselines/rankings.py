@@ -5,8 +5,6 @@ Shapes: B images in a batch, L edges of a histogram of distances.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from pytorch_metric_learning import losses as pml
 from pytorch_metric_learning.reducers import MeanReducer
@@ -14,29 +12,24 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from dml.losses.baselines import terms
-from dml.losses.baselines.terms import Masks, Terms
+from dml.losses.baselines.terms import Batch, Masks, Terms, VectorizedLoss
 
 
-class FastAPLoss(pml.FastAPLoss):
+class FastAPLoss(VectorizedLoss, pml.FastAPLoss):
     """FastAP: 1 − the mean average precision of images, from soft histograms of squared distances.
 
     Each distance has a part in the two bins beside it, so that memory is O(B²), not O(B²·L).
     """
 
-    def compute_loss(
-        self,
-        embeddings: Tensor,
-        labels: Tensor | None,
-        indices_tuple: Any,
-        ref_emb: Tensor,
-        ref_labels: Tensor | None,
-    ) -> Terms:
-        """Returns the terms of the loss, for its reducer."""
-        is_plain = indices_tuple is None and terms.is_reduced_by(self, MeanReducer)
-        if not is_plain or labels is None or ref_emb is not embeddings or ref_labels is not labels:
-            return super().compute_loss(embeddings, labels, indices_tuple, ref_emb, ref_labels)
+    def vectorized_terms(self, batch: Batch) -> Terms | None:
+        """Returns the terms of the loss; see `VectorizedLoss`."""
+        labels, is_mined = batch.labels, batch.indices_tuple is not None
+        if labels is None or is_mined or batch.has_references:
+            return None
+        if not terms.is_reduced_by(self, MeanReducer):
+            return None
         masks = terms.all_pairs(labels, labels)
-        positive_BL, negative_BL = self._histograms(self.distance(embeddings), masks)
+        positive_BL, negative_BL = self._histograms(self.distance(batch.embeddings), masks)
         above_BL = positive_BL.cumsum(dim=1)
         product_BL = positive_BL * above_BL
         total_BL = (positive_BL + negative_BL).cumsum(dim=1)
@@ -68,27 +61,20 @@ class FastAPLoss(pml.FastAPLoss):
         return positive_BL, negative_BL
 
 
-class NPairsLoss(pml.NPairsLoss):
+class NPairsLoss(VectorizedLoss, pml.NPairsLoss):
     """N-pairs: cross-entropy of the first image of each class against the second ones of all."""
 
-    def compute_loss(
-        self,
-        embeddings: Tensor,
-        labels: Tensor | None,
-        indices_tuple: Any,
-        ref_emb: Tensor,
-        ref_labels: Tensor | None,
-    ) -> Terms:
-        """Returns the terms of the loss, for its reducer."""
-        is_plain = indices_tuple is None and not self.collect_stats
-        if not is_plain or labels is None or ref_emb is not embeddings or ref_labels is not labels:
-            return super().compute_loss(embeddings, labels, indices_tuple, ref_emb, ref_labels)
+    def vectorized_terms(self, batch: Batch) -> Terms | None:
+        """Returns the terms of the loss; see `VectorizedLoss`."""
+        labels, is_mined = batch.labels, batch.indices_tuple is not None
+        if labels is None or is_mined or batch.has_references or self.collect_stats:
+            return None
         earlier_B = (labels[:, None] == labels).tril(-1).sum(dim=1)  # images of the same class
         second_N = (earlier_B == 1).nonzero().squeeze(1)
         if len(second_N) == 0:
             return self.zero_losses()
         first_N = _first_of_class(labels, labels[second_N])
-        s_NN = self.distance(embeddings[first_N], embeddings[second_N])
+        s_NN = self.distance(batch.embeddings[first_N], batch.embeddings[second_N])
         if not self.distance.is_inverted:
             s_NN = -s_NN
         targets_N = torch.arange(len(second_N), device=s_NN.device)

@@ -26,6 +26,51 @@ class Masks(NamedTuple):
     negative: Tensor
 
 
+class Batch(NamedTuple):
+    """What a loss of the library is called with.
+
+    Attributes:
+        embeddings: B×D.
+        labels: B integers; None: the miner's pairs say which images match.
+        indices_tuple: pairs or triplets of a miner; None: without one.
+        ref_emb, ref_labels: of the references (R×D, R); without references those of the batch.
+    """
+
+    embeddings: Tensor
+    labels: Tensor | None
+    indices_tuple: Any
+    ref_emb: Tensor
+    ref_labels: Tensor | None
+
+    @property
+    def has_references(self) -> bool:
+        """Whether images are compared with other ones than those of the batch."""
+        return self.ref_emb is not self.embeddings or self.ref_labels is not self.labels
+
+
+class VectorizedLoss(BaseMetricLossFunction):
+    """A loss with a vectorized form, beside the code of the library for what it does not have."""
+
+    def compute_loss(
+        self,
+        embeddings: Tensor,
+        labels: Tensor | None,
+        indices_tuple: Any,
+        ref_emb: Tensor,
+        ref_labels: Tensor | None,
+    ) -> Terms:
+        """Returns the terms of the loss, for its reducer."""
+        batch = Batch(embeddings, labels, indices_tuple, ref_emb, ref_labels)
+        computed = self.vectorized_terms(batch)
+        if computed is None:
+            return super().compute_loss(*batch)
+        return computed
+
+    def vectorized_terms(self, batch: Batch) -> Terms | None:
+        """Returns the terms of the loss; None where the code of the library computes them."""
+        raise NotImplementedError
+
+
 def pair_distances(loss: BaseMetricLossFunction, embeddings: Tensor, ref_emb: Tensor) -> Tensor:
     """Returns the distances or similarities of all pairs (B×R); a batch is normalized once."""
     if ref_emb is embeddings and isinstance(loss.distance, BaseDistance):

@@ -5,8 +5,6 @@ Shapes: B images in a batch, R references (the batch itself without references).
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from pytorch_metric_learning import losses as pml
 from pytorch_metric_learning.reducers import AvgNonZeroReducer, DivisorReducer
@@ -14,30 +12,23 @@ from torch import Tensor
 
 from dml.losses.all_triplets import count_triplets
 from dml.losses.baselines import terms
-from dml.losses.baselines.terms import Masks, Terms
+from dml.losses.baselines.terms import Batch, Masks, Terms, VectorizedLoss
 
 
-class TripletMarginLoss(pml.TripletMarginLoss):
+class TripletMarginLoss(VectorizedLoss, pml.TripletMarginLoss):
     """Triplet margin loss: mean of non-zero [r_ap − r_an + m]_+ over all triplets.
 
     In time O(B·R·log R) and memory O(B·R). Mined or random triplets, `swap` and `smooth_loss` are
     computed by the code of the parent class.
     """
 
-    def compute_loss(
-        self,
-        embeddings: Tensor,
-        labels: Tensor | None,
-        indices_tuple: Any,
-        ref_emb: Tensor,
-        ref_labels: Tensor | None,
-    ) -> Terms:
-        """Returns the terms of the loss, for its reducer."""
+    def vectorized_terms(self, batch: Batch) -> Terms | None:
+        """Returns the terms of the loss; see `VectorizedLoss`."""
         changed = self.swap or self.smooth_loss
-        masks = _all_triplets(self, labels, indices_tuple, ref_labels)
+        masks = _all_triplets(self, batch)
         if masks is None or changed or not terms.is_reduced_by(self, AvgNonZeroReducer):
-            return super().compute_loss(embeddings, labels, indices_tuple, ref_emb, ref_labels)
-        mat_BR = terms.pair_distances(self, embeddings, ref_emb)
+            return None
+        mat_BR = terms.pair_distances(self, batch.embeddings, batch.ref_emb)
         if self.distance.is_inverted:
             mat_BR = -mat_BR
         weight_BR, triplets = count_triplets(mat_BR.detach(), *masks, self.margin)
@@ -47,29 +38,22 @@ class TripletMarginLoss(pml.TripletMarginLoss):
         return {"loss": terms.reduced((total / triplets.clamp_min(1)).to(mat_BR.dtype))}
 
 
-class MarginLoss(pml.MarginLoss):
+class MarginLoss(VectorizedLoss, pml.MarginLoss):
     """Margin loss: Σ ([r_ap − β + m]_+ + [β − r_an + m]_+) over all triplets / non-zero hinges.
 
     A pair counts once for each triplet that holds it. Mined or random triplets are computed by the
     code of the parent class.
     """
 
-    def compute_loss(
-        self,
-        embeddings: Tensor,
-        labels: Tensor | None,
-        indices_tuple: Any,
-        ref_emb: Tensor,
-        ref_labels: Tensor | None,
-    ) -> Terms:
-        """Returns the terms of the loss, for its reducer."""
-        masks = _all_triplets(self, labels, indices_tuple, ref_labels)
+    def vectorized_terms(self, batch: Batch) -> Terms | None:
+        """Returns the terms of the loss; see `VectorizedLoss`."""
+        masks = _all_triplets(self, batch)
         if masks is None or not terms.is_reduced_by(self, DivisorReducer):
-            return super().compute_loss(embeddings, labels, indices_tuple, ref_emb, ref_labels)
-        mat_BR = terms.pair_distances(self, embeddings, ref_emb)
+            return None
+        mat_BR = terms.pair_distances(self, batch.embeddings, batch.ref_emb)
         beta_B1 = self.beta.to(mat_BR.device, mat_BR.dtype)[:, None]
         if len(beta_B1) > 1:
-            beta_B1 = beta_B1[labels]
+            beta_B1 = beta_B1[batch.labels]
         pull_BR = (self.distance.margin(mat_BR, beta_B1) + self.margin).relu()
         push_BR = (self.distance.margin(beta_B1, mat_BR) + self.margin).relu()
         positives_B1 = masks.positive.sum(dim=1, keepdim=True)
@@ -97,14 +81,9 @@ class MarginLoss(pml.MarginLoss):
         return total.where(hinges > 0, 0)
 
 
-def _all_triplets(
-    loss: pml.TripletMarginLoss | pml.MarginLoss,
-    labels: Tensor | None,
-    indices_tuple: Any,
-    ref_labels: Tensor | None,
-) -> Masks | None:
+def _all_triplets(loss: pml.TripletMarginLoss | pml.MarginLoss, batch: Batch) -> Masks | None:
     """Returns the masks of pairs whose triplets are all in the loss; None for listed triplets."""
-    is_listed = indices_tuple is not None or loss.triplets_per_anchor != "all"
-    if is_listed or labels is None or ref_labels is None:
+    is_listed = batch.indices_tuple is not None or loss.triplets_per_anchor != "all"
+    if is_listed or batch.labels is None or batch.ref_labels is None:
         return None
-    return terms.all_pairs(labels, ref_labels)
+    return terms.all_pairs(batch.labels, batch.ref_labels)
