@@ -12,6 +12,7 @@ from pytorch_metric_learning import losses as pml
 from torch import Tensor, nn
 
 from dml.losses import baselines
+from dml.losses.baselines.terms import VectorizedLoss
 from tests.losses.batches import Batch, batches
 
 CLASSES, SIZE = 7, 8
@@ -294,3 +295,9 @@ def test_has_second_derivatives(name: str) -> None:
         (gradient,) = torch.autograd.grad(loss(at, y), at, create_graph=True)
         penalties.append(*torch.autograd.grad(gradient.square().sum(), at))
     torch.testing.assert_close(*penalties, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", baselines.__all__)
+def test_the_vectorized_form_comes_before_the_library_s(name):
+    """Values are equal either way: the order of the base classes decides which form computes."""
+    assert getattr(baselines, name).compute_loss is VectorizedLoss.compute_loss

@@ -10,7 +10,6 @@ from __future__ import annotations
 import torch
 from pytorch_metric_learning import losses as pml
 from pytorch_metric_learning.distances import CosineSimilarity, DotProductSimilarity
-from pytorch_metric_learning.losses.mixins import WeightRegularizerMixin
 from pytorch_metric_learning.reducers import DivisorReducer
 from pytorch_metric_learning.utils.loss_and_miner_utils import convert_to_weights
 from torch import Tensor
@@ -22,7 +21,7 @@ from dml.losses.class_groups import softplus
 from dml.losses.cosine import EPSILON
 
 
-class _ClassLoss(WeightRegularizerMixin, VectorizedLoss):
+class _ClassLoss(VectorizedLoss):
     """A loss of similarities to the columns of a matrix, which are normalized.
 
     The library writes the normalized matrix; here the similarities are divided by the lengths of
