@@ -49,17 +49,17 @@ def main(argv: list[str] | None = None) -> int:
     study, tables = read_declaration(file), options.pages / options.study
     if options.pages != PAGES and not options.overwrite:
         check_page(options.pages, options.study, f"# {study.title}")
-    unknown = set(options.arms or ()) - set(study.arms)
+    arms = options.arms or list(study.arms)
+    unknown = set(arms) - set(study.arms)
     if unknown:
         raise UserError(f"--arms: no {', '.join(unknown)}; the study has {', '.join(study.arms)}")
     if options.data:
-        outputs, commit = output_folder(options.outputs / options.study), committed_at(file)
-        for arm in options.arms or study.arms:
+        outputs = output_folder(options.outputs / options.study)
+        commit = committed_at(file)
+        for arm in arms:
             results = train_arm(study, arm, study.arms[arm], options.data, outputs / arm)
             results.scores["declared"] = commit
-            if Results.exist(tables):
-                results = Results.read(tables).add(results)
-            results.write(tables)
+            results.add_to(tables)
     if not Results.exist(tables):
         raise UserError(f"{options.study}: no results in {tables}; give the data to train its arms")
     results = Results.read(tables)

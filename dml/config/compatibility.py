@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dml.config import search_space
-from dml.config.schema import LORA, MAX_PIXELS, Config, EvaluateConfig, Lora
+from dml.config.schema import LORA, MAX_PIXELS, Config, EvaluateConfig, Lora, ProtocolConfig
 from dml.core.launcher import read_launch
 from dml.core.metric_names import ACCURACIES, CHOICES, can_select, select_columns
 from dml.core.option_values import SPLITS, has_seen_classes
@@ -143,16 +143,24 @@ def _find_class_conflicts(config: Config, options: dict[str, Any]) -> Iterator[t
     elif any(is_named) and not is_closed:
         problem = f"'{protocol.splits}' tests unseen classes, and '{protocol.name}' names a closed"
         yield "protocol.splits", f"{problem} set; use another protocol"
-    elif is_closed and protocol.test_share + protocol.validation_share >= 1:
+    else:
+        yield from _find_share_conflicts(protocol, is_closed, options)
+
+
+def _find_share_conflicts(
+    protocol: ProtocolConfig, is_closed: bool, options: dict[str, Any]
+) -> Iterator[tuple[str, str]]:
+    """Yields conflicts of the shares of a closed set's images; other protocols have none."""
+    if not is_closed:
+        for name in SHARES:
+            if f"protocol.{name}" in options:
+                yield f"protocol.{name}", "is an option of protocol=closed_set alone; leave it out"
+    elif protocol.test_share + protocol.validation_share >= 1:
         yield (
             "protocol.test_share",
             f"{protocol.test_share:g} and protocol.validation_share={protocol.validation_share:g} "
             f"leave nothing to train on; their sum must be less than 1",
         )
-    elif not is_closed:
-        for name in SHARES:
-            if f"protocol.{name}" in options:
-                yield f"protocol.{name}", "is an option of protocol=closed_set alone; leave it out"
 
 
 def _find_size_conflicts(config: Config) -> Iterator[tuple[str, str]]:

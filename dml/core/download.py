@@ -203,6 +203,28 @@ def _download_from(
     """
     partial = partial_of(target)
     resumes = checksum is not None and partial.is_file() and partial.stat().st_size > 0
+    _receive_partial(address, target, checksum, pause, headers)
+    if checksum is None:
+        return partial.replace(target)
+    try:
+        checksum.check(partial, address)
+    except ChecksumError:
+        partial.unlink()  # resuming cannot repair it
+        if resumes:  # what was there before may be of another file
+            return _download_from(address, target, checksum, pause, headers)
+        raise
+    return partial.replace(target)
+
+
+def _receive_partial(
+    address: str,
+    target: Path,
+    checksum: Checksum | None,
+    pause: float,
+    headers: Mapping[str, str],
+) -> None:
+    """Receives a file into `partial_of(target)`; continues one that has a checksum."""
+    partial = partial_of(target)
     title = f"downloading {target.name}"
     mode = "wb" if checksum is None else "ab"
     with open(partial, mode) as file, show_task(title) as update, log_lines() as log_line:
@@ -224,15 +246,6 @@ def _download_from(
             if not file.tell():  # nothing to continue
                 partial.unlink()
             raise
-    try:
-        if checksum is not None:
-            checksum.check(partial, address)
-    except ChecksumError:
-        partial.unlink()  # resuming cannot repair it
-        if resumes:  # what was there before may be of another file
-            return _download_from(address, target, checksum, pause, headers)
-        raise
-    return partial.replace(target)
 
 
 def _describe_position(title: str, completed: int, total: int | None) -> str:

@@ -329,24 +329,34 @@ def _read_arrays(path: str | Path) -> dict[str, np.ndarray]:
         return _read_columns(Path(path))
     check_sizes(Path(path), [*ARRAYS, COMPRESSION])
     with open_regular(path) as opened, np.load(opened, allow_pickle=False) as file:
-        names = [name for name in ARRAYS if name in file]
-        if "gallery_embeddings" not in file:
-            for name in ("gallery_labels", "self_index"):
-                if name in file:
-                    raise UserError(
-                        f"embeddings: {path}: {name} needs gallery_embeddings in the file; add "
-                        f"them, or leave {name} out"
-                    )
-        needed = ARRAYS[:4] if "gallery_embeddings" in file else ARRAYS[:2]
-        if missing := [name for name in needed if name not in file]:
-            raise ValueError(f"it has no array {', '.join(missing)}")
-        if COMPRESSION in file:
-            names.append(COMPRESSION)
+        _check_names(file.files, path)
+        names = [name for name in (*ARRAYS, COMPRESSION) if name in file]
         arrays = {name: _read_array(file, path, name) for name in names}
         unused = sorted(set(file.files) - {*ARRAYS, *NAMES})
     if unused:
         log.warning("%s: arrays that are not used: %s", path, ", ".join(unused))
     return arrays
+
+
+def _check_names(names: Sequence[str], path: str | Path) -> None:
+    """Checks that a file has the arrays that belong together.
+
+    Raises:
+        UserError: an array of a gallery without its embeddings.
+        ValueError: an array that every file needs is not there.
+    """
+    has_gallery = "gallery_embeddings" in names
+    needed = ARRAYS[:4] if has_gallery else ARRAYS[:2]
+    if not has_gallery:
+        for name in ("gallery_labels", "self_index"):
+            if name in names:
+                raise UserError(
+                    f"embeddings: {path}: {name} needs gallery_embeddings in the file; add them, "
+                    f"or leave {name} out"
+                )
+    missing = [name for name in needed if name not in names]
+    if missing:
+        raise ValueError(f"it has no array {', '.join(missing)}")
 
 
 def _read_columns(path: Path) -> dict[str, np.ndarray]:

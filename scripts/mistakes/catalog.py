@@ -104,15 +104,20 @@ def choose(
     Raises:
         ConfigError: a room or a name does not exist.
     """
-    rooms = sorted({mistake.room for mistake in mistakes})
     by_name = {mistake.name: mistake for mistake in mistakes}
-    problems = []
+    problems = [
+        f"--only: no mistake '{name}'{nearest(name, by_name)}"
+        for name in names
+        if name not in by_name
+    ]
+    rooms = sorted({mistake.room for mistake in mistakes})
     if room is not None and room not in rooms:
-        problems.append(f"--room: no '{room}'{nearest(room, rooms)}; {', '.join(rooms)}")
-    for name in names:
-        if name not in by_name:
-            problems.append(f"--only: no mistake '{name}'{nearest(name, by_name)}")
+        problems.insert(0, f"--room: no '{room}'{nearest(room, rooms)}; {', '.join(rooms)}")
     if problems:
         raise ConfigError(problems)
-    chosen = [by_name[name] for name in names] or mistakes
-    return [mistake for mistake in chosen if room in (None, mistake.room)]
+    chosen = mistakes
+    if names:
+        chosen = [by_name[name] for name in names]
+    if room is not None:
+        chosen = [mistake for mistake in chosen if mistake.room == room]
+    return list(chosen)

@@ -6,6 +6,8 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+import pandas as pd
+
 import dml
 from dml.core.atomic_io import output_folder
 from dml.core.errors import UserError
@@ -52,18 +54,16 @@ def check_loss(
             tried.append(option)
     pace = _try_steps(tried, outputs / f"{name}_first", published)
     minutes = pace * _count_steps(published) / 60
+    title = f"{name} in the reality check"
     if quick:
         minutes *= 0.3
+        title += " (quick: no evidence)"
+        study = study.model_copy(update={"options": [*study.options, *QUICK]})
     duration = f"{minutes:.0f} core-minutes (on idle cores)"
     print_plain(f"training {name} takes about {duration}", flush=True)
-    if quick:
-        study = study.model_copy(update={"options": [*study.options, *QUICK]})
     results = train_arm(study, name, options, features, outputs / name)
     results.scores["declared"] = "this run"
     merged = published.add(results)
-    title = f"{name} in the reality check"
-    if quick:
-        title += " (quick: no evidence)"
     others = sorted(published.scores.arm.unique())
     claims = [Claim(better=name, than=arm, source="this run") for arm in others]
     changes = {"title": title, "arms": {**study.arms, name: list(options)}, "claims": claims}
@@ -71,14 +71,21 @@ def check_loss(
     merged.write(outputs / f"{name}_page")
     command = _command(features, typed, name, quick)
     ranking, judged = write_page(study, merged, outputs, f"{name}_page", command)
-    row = ranking.set_index("arm").loc[name]
-    print(f"MAP@R {row.map_at_r:.2f}, rank {describe_rank(row)} of {len(others) + 1}")
-    for row in judged.itertuples():
-        interval = f"{row.low:+6.2f} to {row.high:+6.2f}"
-        print_plain(f"{row.points:+6.2f}  {interval}  {row.verdict:12}  compared with {row.than}")
+    _print_result(name, ranking, judged)
     if quick:
         print("quick: a first look, no evidence")
     print_plain(f"page        {outputs / f'{name}_page.md'}")
+
+
+def _print_result(name: str, ranking: pd.DataFrame, judged: pd.DataFrame) -> None:
+    """Prints the rank of an arm, and its differences from the others (of `write_page`)."""
+    row = ranking.set_index("arm").loc[name]
+    print(f"MAP@R {row.map_at_r:.2f}, rank {describe_rank(row)} of {len(ranking)}")
+    for claim in judged.itertuples():
+        interval = f"{claim.low:+6.2f} to {claim.high:+6.2f}"
+        print_plain(
+            f"{claim.points:+6.2f}  {interval}  {claim.verdict:12}  compared with {claim.than}"
+        )
 
 
 def _command(features: Path, options: Sequence[str], name: str, quick: bool) -> str:

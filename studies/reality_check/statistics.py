@@ -183,14 +183,10 @@ def judge_claims(study: Declaration, results: Results, ranking: pd.DataFrame) ->
         ranking: of `rank_arms`.
     """
     ranking = ranking.set_index("arm")
-    claims, differences, p_values = [], [], []
+    claims = _claims_about(study, set(ranking.index))
     chosen = results.of_length(choose_lengths(results)).class_scores()
-    for claim in study.claims:
-        if {claim.better, claim.than} <= set(ranking.index):
-            difference = compare(chosen, claim.better, claim.than)
-            claims.append(claim)
-            differences.append(difference)
-            p_values.append(difference.p)
+    differences = [compare(chosen, claim.better, claim.than) for claim in claims]
+    p_values = [difference.p for difference in differences]
     missing = len(study.claims) - len(claims)
     adjusted = holm(p_values + [1.0] * missing)
     equal = []
@@ -203,13 +199,12 @@ def judge_claims(study: Declaration, results: Results, ranking: pd.DataFrame) ->
         low, high = difference.interval(each)
         arms = ranking.loc[[claim.better, claim.than]]
         points = [compare(classes, claim.better, claim.than).points for classes in equal]
-        is_certain = p < 1 - study.confidence and min(abs(low), abs(high)) > noise
-        is_certain = is_certain and low * high > 0
+        is_certain = p < 1 - study.confidence and low * high > 0
         if not arms.learned.all() or not _uses_mechanism(claim, arms):
             verdict = NOT_TESTED
-        elif -study.margin < low and high < study.margin:
+        elif max(abs(low), abs(high)) < study.margin:
             verdict = _judge_equivalence(arms, points, study.margin)
-        elif is_certain:
+        elif is_certain and min(abs(low), abs(high)) > noise:
             verdict = _judge_difference(arms, points, difference.points > 0)
         else:
             verdict = "unknown"
@@ -217,6 +212,11 @@ def judge_claims(study: Declaration, results: Results, ranking: pd.DataFrame) ->
         row |= {"points": difference.points, "low": low, "high": high, "p": p, "verdict": verdict}
         rows.append(row | {"lengths": points})
     return pd.DataFrame(rows)
+
+
+def _claims_about(study: Declaration, arms: set[str]) -> list[Claim]:
+    """Returns the claims that compare two of the arms."""
+    return [claim for claim in study.claims if {claim.better, claim.than} <= arms]
 
 
 def _uses_mechanism(claim: Claim, arms: pd.DataFrame) -> bool:

@@ -68,6 +68,13 @@ class Results(NamedTuple):
         """Returns whether a folder has results."""
         return (folder / f"scores{SUFFIX}").exists()
 
+    def add_to(self, folder: Path) -> None:
+        """Writes the tables to a folder, together with the other arms that it has."""
+        results = self
+        if Results.exist(folder):
+            results = Results.read(folder).add(self)
+        results.write(folder)
+
     def images(self) -> pd.Series:
         """Returns the number of test images of each class."""
         rows = self.classes.set_index("arm").loc[IMAGES].drop(["epochs", "repeat"])

@@ -107,14 +107,21 @@ def _assign_archives(
             assigned[name] = path
         else:
             others.append(path)
+    return _assign_rest(dataset, assigned, others)
+
+
+def _assign_rest(
+    dataset: DatasetSource, assigned: Sources, others: list[Path]
+) -> tuple[Sources, list[Path]]:
+    """Completes `_assign_archives` by paths that neither name nor checksum tells."""
+    if not others:
+        return assigned, []
     left = [file.name for file in dataset.files if file.name not in assigned]
     is_last = len(left) == len(others) == 1 and assigned and others[0].is_file()
     if is_last:  # all others are known by their names
         return {**assigned, left[0]: others[0]}, []
-    if others:
-        tables = [path for path in assigned.values() if isinstance(path, Path)]
-        return {}, tables + others
-    return assigned, []
+    tables = [path for path in assigned.values() if isinstance(path, Path)]
+    return {}, tables + others
 
 
 def _recognize(dataset: DatasetSource, path: Path) -> str | None:
