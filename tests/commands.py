@@ -29,4 +29,6 @@ def _forget_closed_streams() -> None:
             logging.root.removeHandler(handler)
 
 
-train, evaluate, embed, search, export, report, runs, prepare, plan, check = map(_command, COMMANDS)
+(train, evaluate, embed, search, export, report, runs, prepare, plan, check, torchrun) = map(
+    _command, COMMANDS
+)

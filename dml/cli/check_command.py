@@ -23,7 +23,7 @@ A test of this machine, in about a minute, before long runs.
 
   {check}                          this machine, and the folder outputs
   {check} outputs=/shared/outputs  the folder of another disk
-  torchrun --nproc-per-node=2 -m dml check outputs=/shared/outputs
+  {torchrun} --nproc-per-node=2 check outputs=/shared/outputs
 
 Tries the GPU or the processor in each precision, a step of training against float64, processes that
 work together, locks, speed and space of the disk, the hub and the servers of datasets, and the
@@ -38,7 +38,8 @@ LIMIT_SECONDS = 120.0  # for processes of torchrun that hang
 
 def parser() -> Parser:
     """Returns the parser of the command."""
-    parser = Parser(DESCRIPTION.format(check=shell_command("check")), "check")
+    commands = {name: shell_command(name) for name in ("check", "torchrun")}
+    parser = Parser(DESCRIPTION.format(**commands), "check")
     words = parser.add_argument(
         "words", nargs="*", metavar="outputs=<folder>", help="folder of runs (default: outputs)"
     )

@@ -82,7 +82,7 @@ def run_command(
         if folder:
             resume(folder, [word for word in others if word != f"resume={folder}"], trust)
             return ExitStatus.FINISHED
-    # `trust` is no option of a training: a stored config says nothing about it.
+    # `trust` is no option of a training run: a stored config says nothing about it.
     if config_name != "train":
         others = list(words)
     composed, params = _check_words(others, config_name, trust)

@@ -29,15 +29,15 @@ Cost and progress of experiments.
   {plan} mft_table1                            every run of one, with its command
   {plan} mft_table1 data=cub search.trials=10  a part of it, on a smaller budget
 
-Trainings include the folds and trials of searches. Hours of finished runs are measured, and those
-that are left are estimated at their pace. Estimated hours show only whether a table takes hours or
-months: the number of images to train on over the images per second that a network is assumed to
-train on one data-center GPU (A100 or newer, TF32, decoding fast enough), or on one CPU core with
-device=cpu. Without TF32 a GPU is half as fast. An image of an evaluation costs a third of one in
-training, and a run without training costs nothing else. Training that may stop early is assumed to
-last for five times its patience. Methods that pass images through the network twice or more count
-as often. The estimate is unknown for a network without a known speed, and for a dataset whose
-reader does not say how many images it trains on.
+Training runs include the folds and trials of searches. Hours of finished runs are measured, and
+those that are left are estimated at their pace. Estimated hours show only whether a table takes
+hours or months: the number of images to train on over the images per second that a network is
+assumed to train on one data-center GPU (A100 or newer, TF32, decoding fast enough), or on one CPU
+core with device=cpu. Without TF32 a GPU is half as fast. An image of an evaluation costs a third of
+one in training, and a run without training costs nothing else. Training that may stop early is
+assumed to last for five times its patience. Methods that pass images through the network twice or
+more count as often. The estimate is unknown for a network without a known speed, and for a dataset
+whose reader does not say how many images it trains on.
 """
 BUDGET = ("protocol.repeats", "protocol.epochs", "protocol.steps_per_epoch", "search.trials")
 COLUMNS = (
@@ -50,6 +50,7 @@ COLUMNS = (
     "measured",
     "left",
 )
+DEVICES = {"gpu": "one data-center GPU (A100 or newer, with TF32)", "cpu": "one CPU core"}
 
 
 def parser() -> Parser:
@@ -147,6 +148,8 @@ def _print_table(plans: dict[str, pd.DataFrame]) -> None:
         columns.append(Column(name, texts, right=name != COLUMNS[0]))
     below = 1 if len(plans) > 1 else 0
     console.print(terminal_table(Table("", columns, below=below), console.width))
+    devices = pd.concat(plans.values()).device.unique()
+    print_plain(f"hours are estimated for {' or '.join(DEVICES[device] for device in devices)}")
 
 
 def _texts(name: str, plan: pd.DataFrame, left: float) -> list[str]:

@@ -47,6 +47,7 @@ COMMANDS = {
     "prepare": Command("downloads and checks a dataset", "cub"),
     "plan": Command("estimates the cost of an experiment", "mft_table1"),
     "check": Command("tries this machine before long runs", "outputs=/shared/outputs"),
+    "torchrun": Command("trains a model on several GPUs", "--nproc-per-node=4 train data=sop"),
 }
 DISTRIBUTED = ("train", "check")  # commands that several processes work on together
 COMPOSED = ("train", "evaluate")  # by Hydra

@@ -43,7 +43,7 @@ WITH_WEIGHTS = ("TimmBackbone", "BNInception")  # of dml.models; by default they
 WEIGHTS = "backbone.weights"
 OF_TRACKERS = ("tracking.settings.", "tracking.uri")
 OF_HYDRA = re.compile(r"hydra(\W.*)?")
-# Nodes whose texts are shown or compared, and never opened; and those that only a training opens.
+# Nodes whose texts are shown or compared, and never opened; those that only a training run opens.
 NOT_OPENED = ("name", "note", "experiment", "code", "outputs")
 OF_TRAINING = ("search", "space", "tracking")
 ALLOW = "if you trust it, add trust=true (--trust, or trust=True in Python)"
@@ -75,9 +75,9 @@ def check_content(
         content: nested dictionaries and lists of plain values.
         source: the file, for messages.
         trust: the user trusts the file: any class or function may be named.
-        trains: also texts are checked by which a training would fetch weights or reach a server.
+        trains: texts by which a training run would fetch weights or reach a server are checked.
         typed: options whose values the command line replaces.
-        loads_weights: the pretrained weights of the network are loaded also without a training.
+        loads_weights: the pretrained weights of the network are loaded also without a training run.
 
     Raises:
         ConfigError: what is never allowed in a file, or a name that needs `trust`.

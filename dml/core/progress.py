@@ -1,6 +1,6 @@
 """Progress of long work: one live line on a terminal, drawn by rich; a line a minute in a log.
 
-Work inside other work (an evaluation inside a training) adds its part to the same line.
+Work inside other work (an evaluation inside a training run) adds its part to the same line.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Output that may fail: a terminal that closes or a full disk does not stop a training."""
+"""Output that may fail: a terminal that closes or a full disk does not stop a training run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cost and progress of experiments: trainings, hours and disk space of each run.
+"""Cost and progress of experiments: training runs, hours and disk space of each run.
 
 Estimated hours show only whether a table takes hours or months: the number of images to train on
 over the images per second that a network is assumed to train on one data-center GPU, or on one CPU
@@ -57,7 +57,7 @@ PATIENCES = 5  # that training is assumed to last for, where it may stop early
 def estimate_hours(cell: Cell) -> float | None:
     """Returns the hours of a cell; None if they are unknown.
 
-    They are those of all its trainings, or of embedding the test images if there are none.
+    They are those of all its training runs, or of embedding the test images if there are none.
     """
     protocol: Any = cell.options.protocol
     if cell.trainings:
@@ -83,7 +83,7 @@ def count_evaluated_images(cfg: Any) -> float | None:
 
 
 def estimate_training_hours(cfg: Any) -> float | None:
-    """Returns the hours of one training; None if they are unknown."""
+    """Returns the hours of one training run; None if they are unknown."""
     protocol, data = cfg.protocol, cfg.data
     share = SPLITS[protocol.splits].training_share
     speed = _training_speed(cfg)
@@ -133,7 +133,7 @@ def _network(cfg: Any) -> str:
 
 
 def _assumed_epochs(protocol: Any, every: float) -> float:
-    """Returns the epochs of a training that may stop early; `every`: epochs between evaluations."""
+    """Returns the epochs of a run that may stop early; `every`: epochs between evaluations."""
     patience = protocol.stopping.patience
     if patience is None:
         return protocol.epochs
@@ -179,8 +179,8 @@ def plan_frame(
     """Returns a row per run of an experiment, finished or not.
 
     Columns: `experiment`, `command`, `overrides` (as typed in a shell), `status` (done, started or
-    missing), `trainings`, `estimated` hours on a GPU, or on one core with `device=cpu`, and
-    `gigabytes` on disk (NaN: unknown), and `measured` hours of finished runs.
+    missing), `trainings`, `device` (gpu, or cpu for one core) for which hours are `estimated`,
+    `gigabytes` on disk (both NaN if unknown), and `measured` hours of finished runs.
 
     Args:
         experiment: id of the experiment.
@@ -199,10 +199,11 @@ def plan_frame(
         elif (cell.folder / "config.yaml").exists():
             status = "started"
         costs = estimate_hours(cell), estimate_gigabytes(cell), measured
+        device = "cpu" if cell.options.device == "cpu" else "gpu"
         words = shlex.join(cell.overrides)
-        rows.append((experiment, cell.command, words, status, cell.trainings, *costs))
+        rows.append((experiment, cell.command, words, status, cell.trainings, device, *costs))
     numbers = ["estimated", "gigabytes", "measured"]
-    columns = ["experiment", "command", "overrides", "status", "trainings", *numbers]
+    columns = ["experiment", "command", "overrides", "status", "trainings", "device", *numbers]
     return pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(numbers, float))
 
 

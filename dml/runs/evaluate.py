@@ -406,7 +406,7 @@ def _embed_validation(
 
 
 def _check_measures(config: EvaluateConfig, typed: Collection[str]) -> None:
-    """Raises ConfigError if a measure that was asked for needs a training."""
+    """Raises ConfigError if a measure that was asked for needs a training run."""
     for name in _asked_measures(config, typed):
         if name in OF_TRAINING:
             raise ConfigError(

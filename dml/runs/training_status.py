@@ -1,4 +1,4 @@
-"""The lines of a training: a live line of the current step, and one per evaluation."""
+"""The lines of a training run: a live line of the current step, and one per evaluation."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Trial:
 
 @dataclass
 class TrainingStatus:
-    """Shows the steps of a training on the live line, and prints its evaluations.
+    """Shows the steps of a training run on the live line, and prints its evaluations.
 
     Attributes:
         key: (repeat, fold) of the model.

@@ -447,7 +447,7 @@ class MLflowTracker(Tracker):
         self.info.notify(f"MLflow      {mask_text(where)}")
 
     def _attempt(self, work: Callable[[], None]) -> None:
-        """Calls what is left of earlier attempts, then `work`; MLflow must not end a training.
+        """Calls what is left of earlier attempts, then `work`; MLflow must not end a training run.
 
         After a failure, nothing is tried for `RETRY_SECONDS`, since each attempt may take a while.
         """

@@ -1,4 +1,4 @@
-"""A tracker that waits for a server: a training waits for it for some seconds, and then goes on."""
+"""A tracker that waits for a server: training waits for it for some seconds, then goes on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 from dml.core.signals import recorded_signals
 from dml.tracking.tracker import RunInfo, Tracker
 
-PATIENCE = 10.0  # seconds that a training waits for a tracker
+PATIENCE = 10.0  # seconds that a training run waits for a tracker
 LOOK_SECONDS = 0.2  # between two looks for a request to stop
 # Trackers that this process has stopped to wait for; at its end their libraries would wait again.
 given_up: list[str] = []

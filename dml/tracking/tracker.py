@@ -46,7 +46,7 @@ class Tracker:
 
     The constructor of a subclass receives the options of `configs/tracking/<name>.yaml`. It is
     called before the data are read and raises `UserError` for problems that the user can fix; after
-    that no failure of a tracker may stop a training.
+    that no failure of a tracker may stop a training run.
 
     Attributes:
         keeps_a_copy: whether it copies results, so that a finished run is passed to it again to

@@ -263,7 +263,7 @@ class WandbTracker(Tracker):
         self._written = self.mode == "offline"
 
     def _attempt(self, work: Callable[[], Any]) -> None:
-        """Calls `work` unless W&B has failed; an error of W&B must not end a training."""
+        """Calls `work` unless W&B has failed; an error of W&B must not end a training run."""
         if self._failed:
             return
         try:

@@ -69,7 +69,7 @@ class Method(nn.Module):
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """Length, evaluation and gradient clipping of a training.
+    """Length, evaluation and gradient clipping of a training run.
 
     Attributes:
         epochs: maximum number of epochs.

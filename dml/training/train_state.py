@@ -1,4 +1,4 @@
-"""State of a training: network, method, optimizer, scheduler, and random number generators."""
+"""State of a training run: network, method, optimizer, scheduler, and random number generators."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LOGGED_GROUPS = ("backbone", "loss")  # the other groups share the learning rate
 
 @dataclass
 class TrainState:
-    """The objects that a training changes.
+    """The objects that a training run changes.
 
     Attributes:
         embedder: the network; its `backbone` is frozen during warm-up.

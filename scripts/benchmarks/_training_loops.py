@@ -100,7 +100,7 @@ def ladder(device: str, workers: int, most_workers: int) -> list[Variant]:
 
 
 class Loop:
-    """A training that runs as many steps as requested.
+    """A training run that runs as many steps as requested.
 
     Args:
         setting: network, batch, data.

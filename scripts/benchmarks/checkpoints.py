@@ -43,7 +43,7 @@ CLASSES = 100
 
 
 class Interval:
-    """A training whose steps between two evaluations can be timed.
+    """A training run whose steps between two evaluations can be timed.
 
     Args:
         options: of the command line.

@@ -187,6 +187,8 @@ COMMANDS = {
     "check": Command(
         "dml check", "device=cpu:choice outputs=out:output", needs_all=True, fails=True, share=1
     ),
+    # with a command that it refuses: its processes would take a minute
+    "torchrun": Command("dml torchrun", "report:choice", fails=True, share=1),
     "rehearse": Command(
         "scripts.rehearse:main", "mft_table2 nope:choice --outputs=out:output", fails=True
     ),

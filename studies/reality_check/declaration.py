@@ -44,8 +44,8 @@ class Declaration(Strict):
         features: how the file of features is made (a command line); None: networks are fine-tuned
             on images.
         options: options of `train.py` of every arm, with search and repeats.
-        epochs: lengths of a training. The search uses the first; its best values are trained for
-            all of them.
+        epochs: lengths of training runs. The search uses the first; its best values are trained
+            for all of them.
         arms: name → options of `train.py`.
         claims: what the papers say of two arms.
         same: two arms that differ in their seeds only (A/A).

@@ -50,7 +50,7 @@ def models(tmp_path):
 
 @pytest.mark.promise(
     "guides/without_internet.md",
-    "everything was prepared: a training makes no request",
+    "everything was prepared: a training run makes no request",
 )
 def test_after_the_preparation_a_training_makes_no_request(models, use_hub, capsys):
     behavior = Behavior(hub=True)

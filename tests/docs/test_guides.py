@@ -49,6 +49,9 @@ def commands(code: str) -> Iterator[list[str]]:
         words = shlex.split(line.replace("<run folder>", RUN))
         if "train.py" in words:
             words = ["dml", "train", *words[words.index("train.py") + 1 :]]
+        if words[:2] == ["dml", "torchrun"]:
+            options = [word for word in words if word.startswith("--")]
+            words = ["dml", *words[2 + len(options) :]]
         if words[0] in SETUP:
             continue
         if words[0] == "python":

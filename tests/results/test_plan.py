@@ -87,6 +87,15 @@ def test_a_plan_names_the_budget_that_the_user_has_changed(capsys):
     assert "reduced" not in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("words", "device"),
+    [([], "one data-center GPU (A100 or newer, with TF32)"), (["device=cpu"], "one CPU core")],
+)
+def test_a_plan_names_the_device_of_its_hours(words, device, capsys):
+    assert plan_command(["mft_table2", "data=cub", "loss=mfcwms", *words]) == 0
+    assert capsys.readouterr().out.endswith(f"\nhours are estimated for {device}\n")
+
+
 def test_a_plan_measures_finished_runs(tmp_path):
     plan = plan_frame("mft_table12", ["data=digits", "scale=standin"], str(tmp_path))
     assert set(plan.status) == {"missing"}

@@ -131,7 +131,7 @@ def test_too_many_dimensions_are_refused_before_the_work(
 @pytest.mark.promise(
     "guides/smaller_vectors.md",
     "embeddings vary in fewer dimensions than `pca<N>` or `project<N>` asks for: one line "
-    "names the largest N; after a training it is a warning, and the run is finished",
+    "names the largest N; after a training run it is a warning, and the run is finished",
 )
 def test_a_form_that_does_not_fit_at_the_end_leaves_the_training(run_tiny, monkeypatch, caplog):
     def fail(*_):

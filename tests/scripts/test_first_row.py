@@ -89,7 +89,7 @@ def test_from_an_empty_folder_to_a_block_for_an_issue(
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     small = [f"data.reader.{name}={count}" for name, count in SMALL.items()]
-    small.append("data.batch_size=2")  # of a training, which there is not
+    small.append("data.batch_size=2")  # of a training run, which there is not
     hub = Behavior(hub=True)
     with serving(small_cub, Behavior()) as mirror, serving(random_weights, hub) as address:
         template = f"{address}/{{repo_id}}/resolve/{{revision}}/{{filename}}"

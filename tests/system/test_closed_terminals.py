@@ -1,4 +1,4 @@
-"""Terminals that close and outputs that break: a training is saved, or goes on."""
+"""Terminals that close and outputs that break: a training run is saved, or goes on."""
 
 import os
 import re
@@ -75,7 +75,7 @@ def test_sighup_decides_where_the_write_error_comes_first(kind, tmp_path):
 @pytest.mark.promise(
     "guides/resume.md",
     "the output breaks (`| head`, a `tee` that dies, a full disk behind `>`, a terminal that is "
-    "gone without SIGHUP): a training goes on, its lines and one about the output are in "
+    "gone without SIGHUP): a training run goes on, its lines and one about the output are in "
     "`train.log`, and its scores are in its folder",
 )
 def test_a_sweep_goes_on_without_its_terminal(tmp_path):

@@ -187,7 +187,7 @@ def test_a_folder_that_is_gone_during_runs_of_all_kinds(
 
 
 def run_harmed(command_line, after_step, words, name, harm, step=9):
-    """Runs a training in which a file of its folder is harmed after a step."""
+    """Runs a training run in which a file of its folder is harmed after a step."""
     after_step(step, lambda: harm(next(Path().rglob(name))))
     status, out, err = command_line(*words)
     assert "Traceback" not in err

@@ -37,7 +37,7 @@ def test_a_closed_pipe_and_a_full_disk_end_in_at_most_one_line(tmp_path, command
 @pytest.mark.promise(
     "guides/resume.md",
     "the output breaks (`| head`, a `tee` that dies, a full disk behind `>`, a terminal that is "
-    "gone without SIGHUP): a training goes on, its lines and one about the output are in "
+    "gone without SIGHUP): a training run goes on, its lines and one about the output are in "
     "`train.log`, and its scores are in its folder",
 )
 @pytest.mark.parametrize("closed", [(1,), (1, 2)], ids=["stdout", "stdout-and-stderr"])

@@ -13,8 +13,8 @@ from dml.results.catalog import list_cells
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 TRAIN = [
-    shlex.split(code)[2:] if code.startswith("python") else shlex.split(code)[3:]
-    for code in re.findall(r"`((?:python|torchrun \S+) train\.py [^`<]*)`", README)
+    shlex.split(options)
+    for options in re.findall(r"`(?:python train\.py|dml torchrun \S+ train) ([^`<]*)`", README)
 ]
 
 

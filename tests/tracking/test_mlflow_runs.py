@@ -148,8 +148,8 @@ def on_epoch(monkeypatch, actions):
 
 @pytest.mark.promise(
     "guides/trackers.md",
-    "MLflow's server goes away during a training: a note says so, the run goes on, and MLflow gets "
-    "the missing rows when it is back",
+    "MLflow's server goes away during a training run: a note says so, the run goes on, and MLflow "
+    "gets the missing rows when it is back",
 )
 def test_a_server_that_goes_away_and_comes_back(prepared, server, monkeypatch, capsys):
     monkeypatch.setattr(mlflow, "RETRY_SECONDS", 0.0)

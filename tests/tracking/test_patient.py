@@ -1,4 +1,4 @@
-"""A tracker whose server does not answer: a training begins and stops without it."""
+"""A tracker whose server does not answer: a training run begins and stops without it."""
 
 import os
 import signal

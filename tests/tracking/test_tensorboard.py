@@ -67,8 +67,8 @@ def replace_model(folder):
 @pytest.mark.parametrize("harm", [remove, replace_by_file, replace_model])
 @pytest.mark.promise(
     "guides/trackers.md",
-    "TensorBoard's folder is removed or replaced during a training: a note says so, and the run "
-    "goes on without it",
+    "TensorBoard's folder is removed or replaced during a training run: a note says so, and the "
+    "run goes on without it",
 )
 def test_a_folder_that_is_gone_is_a_note(run_tiny, monkeypatch, capfd, tmp_path, harm):
     pytest.importorskip("tensorboard")

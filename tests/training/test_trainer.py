@@ -269,7 +269,7 @@ STOP = 3  # of six steps, within an epoch and between two evaluations
 
 @pytest.fixture
 def make_noisy(make):
-    """A training that depends on every part of its state."""
+    """A training run that depends on every part of its state."""
 
     def build(seed=0):
         def halve(optimizer):
@@ -344,7 +344,7 @@ PARTS = ("step", "rows", "first_metrics", "sums", "since", "embedder", "method",
 
 
 def finish_from(trainer, state):
-    """The final state of a training that continues from a state, and its rows."""
+    """The final state of a training run that continues from a state, and its rows."""
     trainer.load_state_dict(state)
     trainer.fit()
     final = copy.deepcopy(trainer.state_dict())

@@ -2,7 +2,7 @@
 
 torch and NumPy bring libraries of their own, and either may be twice as fast as the other. Which
 one is measured, once for each width of the vectors, and kept in a file by processor and versions.
-No step of a training depends on it: the sums of two libraries differ in their last bits.
+No step of a training run depends on it: the sums of two libraries differ in their last bits.
 """
 
 from __future__ import annotations
