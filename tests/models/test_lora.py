@@ -132,6 +132,8 @@ def test_a_chosen_layer_that_is_not_called_is_refused(with_uncalled):
     ("network", "targets", "message"),
     [
         (build, ["qk"], "targets: VisionTransformer has no linear .*'qk'; did you mean 'qkv'"),
+        (build, ["kv"], "'kv'"),  # the end of a name is no part of it
+        (build, ["lp.fc1"], r"'lp\.fc1'"),
         (build, ["zzzzzz"], "'zzzzzz'; its blocks have qkv, proj, fc1, fc2"),
         (lambda: build("test_resnet"), "all", "backbone.train: lora needs linear layers, .*ResNet"),
         (lambda: Embedder(SmallCNN(width=1), 4), "all", "blocks of SmallCNN are not known"),

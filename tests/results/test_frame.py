@@ -55,6 +55,15 @@ def test_runs_in_any_state_are_rows(tmp_path):
     assert make_frame(()).empty
 
 
+def test_the_score_so_far_is_the_mean_over_repeats_and_folds(tmp_path):
+    folder = write_stored_run(tmp_path, None)
+    rows = ["0,0,0,0,0.2", "0,0,1,10,0.5", "0,1,1,10,0.4", "1,0,1,10,0.3", "1,0,2,20,0.1"]
+    text = "\n".join(["repeat,fold,epoch,step,map_at_r", *rows, ""])
+    (folder / "history.csv").write_text(text)
+    (run,) = load_frame(tmp_path).itertuples()
+    assert run.score == pytest.approx(100 * (0.5 + 0.4 + 0.3) / 3)
+
+
 def test_a_table_has_plain_values_and_knows_its_runs(mlrc, tmp_path):
     write_run(tmp_path, mlrc(), [[0.1, 0.3], [0.2, 0.4]], [0.5, 0.7])
     write_stored_run(tmp_path, None, curve=(0.1, 0.3), seed=1)

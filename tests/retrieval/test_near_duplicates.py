@@ -106,6 +106,17 @@ def test_the_suggested_distance_tells_planted_copies(noise, copies):
     assert is_right.sum() >= 0.95 * copies
 
 
+@pytest.mark.parametrize("noise", [1e-3, 1e-2])
+def test_the_suggested_distance_is_far_from_both_sides_of_the_gap(noise):
+    """Rows that were not sampled may be somewhat farther apart, or nearer, than those that were."""
+    points = make(copies=300, noise=noise)
+    copies = np.linalg.norm(points[:300] - points[1200:], axis=1)
+    others = pdist(points[:1200])
+    ratio = others.min() / copies.max()
+    suggested = suggest_distance(points).distance
+    assert copies.max() * ratio**0.25 < suggested < others.min() / ratio**0.25
+
+
 def test_several_levels_of_noise_in_one_file():
     parts = [make()]
     for noise in (1e-4, 1e-3, 1e-2, 0.04):

@@ -4,11 +4,16 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
 import dml
 from dml.core.errors import ConfigError, UserError
+from dml.data.image_index import ImageIndex, Subset
 from dml.retrieval.compression import Compression
 from dml.retrieval.embedding_file import open_embeddings
+from dml.retrieval.embeddings import SplitEmbeddings
+from dml.runs import compression_table
+from dml.runs.compression_table import fit_on_training
 from dml.runs.model import Model
 from tests.commands import embed as embed_command
 from tests.commands import evaluate as evaluate_command
@@ -61,6 +66,25 @@ def test_files_without_training_rows_fit_on_themselves(evaluated, tmp_path, caps
         assert table["queries"] == 60
         assert "which favors project, pca and int8" in " ".join(capsys.readouterr().out.split())
         assert means(table, "float32") == pytest.approx(result["metrics"]["map_at_r"])
+
+
+def test_of_many_training_images_some_of_each_class_fit(monkeypatch):
+    """Published lists are ordered by classes: the first images would be of the first classes."""
+    monkeypatch.setattr(compression_table, "FITTED_ROWS", 20)
+    labels = np.repeat(np.arange(10), 7)
+    images, roles = np.zeros((70, 1, 1, 3), np.uint8), np.full(70, "train")
+    index = ImageIndex("made", images, labels, roles)
+    embedded = []
+
+    def embed(split):
+        embedded.extend(split.query.labels)
+        points = torch.as_tensor(split.query.rows, dtype=torch.float32)[:, None]
+        return SplitEmbeddings(points, torch.as_tensor(split.query.labels))
+
+    fitting = fit_on_training(embed, Subset(index, np.arange(70)), None)
+    assert len(fitting.points) == len(embedded) == 20
+    assert set(embedded) == set(range(10))
+    assert (fitting.points.min(), fitting.points.max()) == (0, 69)
 
 
 def test_whole_numbers_and_half_precision(evaluated, tmp_path):

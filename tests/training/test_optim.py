@@ -56,6 +56,21 @@ def test_batch_norm_is_a_group_if_it_is_named():
     assert [len(group["params"]) for group in without.values()] == [6, 4, 2]
 
 
+def test_biases_of_batch_norm_are_in_its_group():
+    net = Net()
+    net.backbone = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.LayerNorm(4))
+    named = {"bias": {"lr": 0.5}, "batch_norm": {"lr": 0.25}}
+    for order in (named, dict(reversed(named.items()))):
+        found = {group["name"]: group for group in groups(net, nn.Identity(), groups=order)}
+        counts = {name: len(group["params"]) for name, group in found.items()}
+        # weights of the linear layers; every bias but that of BatchNorm, LayerNorm's too
+        assert counts["batch_norm"] == 2
+        assert sum(counts.values()) == len([*net.parameters()])
+        norm = {id(parameter) for parameter in net.backbone[1].parameters()}
+        assert {id(parameter) for parameter in found["batch_norm"]["params"]} == norm
+        assert (found["batch_norm"]["lr"], found["bias"]["lr"]) == (0.25, 0.5)
+
+
 @pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "RMSprop", "NAdam"])
 def test_fused_is_left_out_where_a_class_has_no_such_kernels(name):
     parameters = [{"name": "head", "params": [nn.Parameter(torch.ones(2))]}]
