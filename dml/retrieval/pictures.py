@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
+from typing import Any
 
 import numpy as np
 from matplotlib.patches import Rectangle
@@ -147,7 +148,14 @@ def draw_maps(
 
 def _scatter(axis: Axes, positions: np.ndarray, numbers: np.ndarray) -> None:
     """Draws points at positions N×2: a color and a marker for each class number."""
-    style = {"cmap": "tab20", "vmin": 0, "vmax": MAP_COLORS - 1, "s": 14, "alpha": 0.75, "lw": 0}
+    style: dict[str, Any] = {
+        "cmap": "tab20",
+        "vmin": 0,
+        "vmax": MAP_COLORS - 1,
+        "s": 14,
+        "alpha": 0.75,
+        "lw": 0,
+    }
     groups = numbers // MAP_COLORS
     for group in np.unique(groups):
         chosen = groups == group
