@@ -388,8 +388,9 @@ def stage_curve(rows: pd.DataFrame, select: str, name: str, path: Path) -> None:
     figure, (top, bottom) = plt.subplots(2, 1, **PANELS)
     stages = rows.groupby("stage")
     _draw_scores(top, rows, "step", select, alone=True)
-    for step in stages["step"].last()[:-1]:
-        top.axvline(step, color=GREY, lw=1, ls=":")
+    for number, step in enumerate(stages["step"].last()[:-1]):
+        label = None if number else "end of a stage"
+        top.axvline(step, color=GREY, lw=1, ls=":", label=label)
     top.set(xlabel="step", ylabel=_score_label(select))
     top.set_title(f"{name}: {len(stages)} stage{'s' * (len(stages) > 1)}")
     top.legend()
