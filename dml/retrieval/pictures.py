@@ -148,20 +148,14 @@ def draw_maps(
 
 def _scatter(axis: Axes, positions: np.ndarray, numbers: np.ndarray) -> None:
     """Draws points at positions N×2: a color and a marker for each class number."""
-    style: dict[str, Any] = {
-        "cmap": "tab20",
-        "vmin": 0,
-        "vmax": MAP_COLORS - 1,
-        "s": 14,
-        "alpha": 0.75,
-        "lw": 0,
-    }
+    style: dict[str, Any] = {"cmap": "tab20", "vmin": 0, "vmax": MAP_COLORS - 1, "lw": 0}
     groups = numbers // MAP_COLORS
     for group in np.unique(groups):
         chosen = groups == group
-        colors = numbers[chosen] % MAP_COLORS
+        x, y = positions[chosen].T
         marker = MARKERS[group % len(MARKERS)]
-        axis.scatter(*positions[chosen].T, c=colors, marker=marker, **style)
+        colors = numbers[chosen] % MAP_COLORS
+        axis.scatter(x, y, s=14, c=colors, marker=marker, alpha=0.75, **style)
 
 
 def why_no_map(points: np.ndarray) -> str:

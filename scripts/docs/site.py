@@ -175,7 +175,7 @@ def make_navigation(file: Path, pages: list[str]) -> list[Any]:
     """Returns the navigation with the paths of pages in place of patterns.
 
     A pattern such as `losses/*.md` stands for the pages that match it and that are named nowhere
-    else, in alphabetical order.
+    else, in alphabetical order. A section without a page is left out.
 
     Args:
         file: with sections, whose entries are pages, patterns and further sections.
@@ -216,7 +216,8 @@ def _expand(sections: list[Any], remaining: list[str]) -> list[Any]:
             ((title, content),) = entry.items()
             if isinstance(content, list):
                 content = _expand(content, remaining)
-            expanded.append({title: content})
+            if content:  # the pages of its patterns may all stand elsewhere
+                expanded.append({title: content})
         elif "*" in entry:
             for page in [page for page in remaining if PurePosixPath(page).match(entry)]:
                 expanded.append(page)
