@@ -196,7 +196,7 @@ def plot_curves(
     for name, curve in curves.items():
         (color, dashes), mean = styles[name], curve["mean"]
         text = name if len(name) < 40 else f"{name[:39]}…"  # the table has the whole name
-        axis.plot(curve.index, mean, dashes, color=color, lw=1.7, label=text)
+        axis.plot(curve.index, mean, linestyle=dashes, color=color, lw=1.7, label=text)
         points = [mean.idxmax()] if x_label in (EPOCH, MINUTES) else curve.index
         axis.plot(points, mean[points], "o", ms=4, color=color)
         low, high = (mean - curve.half).clip(*limits), (mean + curve.half).clip(*limits)

@@ -17,14 +17,24 @@ FIXED = dict(
         strict=True,
     )
 )
-DASHES = ("-", "--", ":", "-.")
+Dashes = str | tuple[int, tuple[int, ...]]  # as the `linestyle` of matplotlib
+DASHES: tuple[Dashes, ...] = (
+    "-",
+    "--",
+    ":",
+    "-.",
+    (0, (5, 1)),
+    (0, (3, 1, 1, 1, 1, 1)),
+    (0, (1, 3)),
+    (0, (9, 3, 2, 3)),
+)
 
 
 class Style(NamedTuple):
     """Color and dashes of a curve."""
 
     color: str
-    dashes: str
+    dashes: Dashes
 
 
 def loss_colors(losses: Iterable[str]) -> dict[str, str]:
@@ -67,7 +77,7 @@ def line_styles(lines: Mapping[str, str], colors: Mapping[str, str]) -> dict[str
 
 
 def _numbered_styles(lines: Sequence[str]) -> dict[str, Style]:
-    """Returns a style for each line by its number; 32 lines are distinct."""
+    """Returns a style for each line by its number; 64 lines are distinct."""
     styles = {}
     for number, line in enumerate(lines):
         dashes = DASHES[number // len(COLORS) % len(DASHES)]

@@ -33,22 +33,23 @@ def test_lines_of_one_loss_beside_others_have_its_color_and_other_dashes():
     assert drawn["ms, 1"].dashes != drawn["ms, 2"].dashes
 
 
-@pytest.mark.parametrize("number", [2, 5, 32])
+@pytest.mark.parametrize("number", [2, 5, 64])
 def test_lines_that_differ_in_no_loss_have_a_color_each(number):
     drawn = styles({f"lr {n}": "ms" for n in range(number)})
     assert len(set(drawn.values())) == number
     assert len({style.color for style in drawn.values()}) == min(number, len(COLORS))
 
 
-@pytest.mark.parametrize("number", [9, 17, 32])
+@pytest.mark.parametrize("number", [9, 17, 64])
 def test_more_losses_than_colors_are_distinct(number):
     drawn = styles({f"line {n}": f"loss {n}" for n in range(number)})
     assert len(set(drawn.values())) == number
 
 
-def test_many_lines_of_two_losses_are_distinct():
-    lines = {f"{loss} {n}": loss for loss in ("ms", "c1") for n in range(6)}
-    assert len(set(styles(lines).values())) == 12
+@pytest.mark.parametrize("number", [6, 12])
+def test_many_lines_of_two_losses_are_distinct(number):
+    lines = {f"{loss} {n}": loss for loss in ("ms", "c1") for n in range(number)}
+    assert len(set(styles(lines).values())) == 2 * number
 
 
 def test_no_lines():
