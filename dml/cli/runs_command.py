@@ -39,6 +39,7 @@ Lists the runs below outputs/, the newest first.
   {runs} state=stopped lr=0.001  also by state and any option
   {runs} best data=cub           joins seeds; best first
   {runs} compare 1a2b 5e6f       options, scores, curves, test, each query
+  {runs} compare 1a2b 5e6f 9c0d  of more than two, tests of all pairs
   {runs} compare a.npz b.npz     each query of two files of embeddings
   {runs} rm 1a2b                 removes run folders; asks first
   {runs} clean                   removes unused files; asks first
@@ -163,11 +164,21 @@ def check_words(action: str, words: Sequence[str], as_json: bool) -> None:
                 hint = nearest(word, ACTIONS) or f"; one of {', '.join(ACTIONS)}"
                 problem = f"{word}: neither a condition such as loss=ms nor an action{hint}"
                 raise ConfigError([problem])
-    elif action == "compare" and len(words) != 2:
-        raise ConfigError(["compare: takes two runs, by id, or two files of embeddings"])
+    elif action == "compare":
+        _check_compared(words, as_json)
     elif not words:
         raise ConfigError([f"{action}: takes runs, by id"])
-    elif action == "compare" and as_json:
+
+
+def _check_compared(words: Sequence[str], as_json: bool) -> None:
+    """Raises ConfigError for words that `compare` does not take."""
+    if len(words) < 2:
+        raise ConfigError(["compare: takes two or more runs, by id, or two files of embeddings"])
+    files = [word for word in words if _is_file(word)]
+    if files and len(words) > 2:
+        problem = f"{files[0]}: a file of embeddings is compared with a single run or file"
+        raise ConfigError([f"compare: {problem}; name two"])
+    if as_json:
         raise ConfigError(["compare: prints tables only; leave out --json"])
 
 
@@ -177,6 +188,8 @@ def _check_options(action: str, options: Namespace) -> None:
     for name, is_typed in typed.items():
         if is_typed and action != "compare":
             raise ConfigError([f"{name}: is an option of compare; leave it out"])
+    if options.metrics and len(options.words) > 3:  # compare, and more than two runs
+        raise ConfigError(["--metrics: compares the queries of two runs; name two"])
     if all(typed.values()):
         raise ConfigError(["--metrics: has no effect with --no-queries; leave out one of them"])
 
@@ -187,7 +200,7 @@ def _is_file(word: str) -> bool:
 
 
 def _compare(words: Sequence[str], runs: Runs, all_rows: Runs, options: Namespace) -> None:
-    """Prints the comparison of two runs, or of files of embeddings."""
+    """Prints the comparison of runs, or of files of embeddings."""
     from dml.cli.shared_options import check_embeddings
     from dml.results.run_list import compare_runs, find_run
 
@@ -199,8 +212,11 @@ def _compare(words: Sequence[str], runs: Runs, all_rows: Runs, options: Namespac
         check_embeddings(file)
     folder = options.runs / "comparisons"
     if not files:
-        first, second = (pair[word] for word in words)
-        _print_texts(compare_runs(first, second, all_rows, folder, _console().width))
+        compared = [pair[word] for word in words]
+        _print_texts(compare_runs(compared, all_rows, folder, _console().width))
+    if len(words) > 2:
+        print_plain("queries     not compared: name two runs for a comparison query by query")
+        return
     if options.no_queries:
         return
     try:

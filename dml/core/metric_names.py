@@ -38,6 +38,7 @@ ACCURACIES = {
     "accuracy_neighbors": "accuracy (neighbors)",
 }
 OF_LOSS = {"accuracy_loss": "accuracy (loss)"}  # by logits of the loss; of `dml evaluate` alone
+OTHER_LABELS = {"loss_without_constant": "loss without its constant"}  # columns of histories
 SAME = ("precision_at_1", "recall_at_1")  # equal by definition: tables show one row for both
 CHOICES = " | ".join([*reversed(LABELS), f"{RECALL}<K>"])  # first the usual selection metric
 
@@ -120,4 +121,4 @@ def metric_label(name: str) -> str:
     """Returns a metric's name as papers print it (`Recall@1`, `MAP@R`); other names unchanged."""
     if name.startswith(RECALL):
         return f"Recall@{name.removeprefix(RECALL)}"
-    return {**LABELS, **FINAL_LABELS, **ACCURACIES, **OF_LOSS}.get(name, name)
+    return {**LABELS, **FINAL_LABELS, **ACCURACIES, **OF_LOSS, **OTHER_LABELS}.get(name, name)

@@ -146,7 +146,8 @@ def welch(a: Moments | None, b: Moments | None) -> float | None:
 def holm(p_values: Sequence[float]) -> list[float]:
     """Returns p-values corrected by Holm's step-down method for multiple tests, in the same order.
 
-    Rejecting hypotheses with at most 5 % bounds the probability of any false rejection by 5 %.
+    Rejecting hypotheses with at most 5 % bounds the probability of any false rejection by 5 %
+    (Holm, Scandinavian Journal of Statistics 1979).
     """
     corrected = [0.0] * len(p_values)
     maximum = 0.0

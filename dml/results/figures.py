@@ -7,15 +7,16 @@ against each varied option), `heat_map` (scores over two varied options) and
 kind is a picture that runs have drawn, `figures/<kind>.png` in their folders (neighbors,
 embedding_map, stages, stage_maps, search_history, …).
 
-Curves have bands over repeats. Pictures that are drawn here are SVG without a background; the page
-inverts them where it is dark.
+Curves have bands over repeats, which the legend explains, and a loss has the same color in all
+pictures of a report. Pictures that are drawn here are SVG without a background; the page inverts
+them where it is dark.
 """
 
 from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -24,6 +25,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from cycler import cycler
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from dml.core.metric_names import is_score
@@ -32,11 +35,11 @@ from dml.core.statistics import Estimate
 from dml.results.compare import is_comparable
 from dml.results.report import Report, Row, Section, main_metric, metric_name
 from dml.runs.drawing_guard import attempt
-from dml.runs.figures.drawing import COLORS, Axes, plt, save, tidy
+from dml.runs.figures.drawing import COLORS, GREY, Axes, plt, save, tidy
+from dml.runs.figures.line_styles import Style, line_styles, loss_colors
 from dml.runs.folder.stored_run import StoredRun
 
 Picture = tuple[str, str]  # text below it, data URI
-LINES = ("-", "--", ":", "-.")
 INK = "#24292f"  # of texts and axes
 STYLE: dict[Any, Any] = {
     "svg.hashsalt": "dml",  # the same picture gives the same bytes
@@ -50,11 +53,12 @@ STYLE: dict[Any, Any] = {
     "axes.labelcolor": INK,
     "axes.edgecolor": INK,
 }
-SPREAD = "bands: 95 % intervals over repeats, of two repeats the standard deviation"
+CURVE_COLUMNS = ["mean", "half", "repeats"]
+INTERVAL, DEVIATION = "95 % interval", "± standard deviation of two repeats"  # of a band
 LOG_RANGE = 50  # an axis is logarithmic if its largest value is this many times the smallest
 CURVES = 16  # at most in a picture
 EPOCH, MINUTES = "epoch", "minutes of training"  # labels of an axis
-POINT_COLUMNS = ["on", "method", "mean", "half"]  # of `_points`, after those of the options
+POINT_COLUMNS = ["on", "method", "loss", "mean", "half", "repeats"]  # of `_points`
 
 
 @contextmanager
@@ -108,14 +112,22 @@ def write_curves(
     if not curves:
         return False
     figure, axis = plt.subplots(figsize=(8, 4.8), layout="constrained")
-    plot_curves(axis, curves, EPOCH, metric)
+    losses = {name: _loss_of(groups[name]) for name in curves}
+    styles = line_styles(losses, loss_colors(losses.values()))
+    plot_curves(axis, curves, EPOCH, metric, styles)
     axis.set_title(title, fontsize=11)
     save(figure, path, origin)
     return True
 
 
+def _loss_of(runs: Sequence[StoredRun]) -> str:
+    """Returns the name of the loss of runs of one configuration."""
+    config = runs[0].config
+    return "" if config is None else config.loss
+
+
 def average_curve(runs: Sequence[StoredRun], column: str, timed: bool = False) -> pd.DataFrame:
-    """Returns `mean` and `half` (half-width of its band) over repeats, by epoch or minutes.
+    """Returns `mean`, `half` (half-width of its band) and `repeats`, by epoch or minutes.
 
     The curve of a repeat is the mean over its folds. All curves end where the shortest one ends.
     Minutes follow from the mean speed of each model.
@@ -153,30 +165,41 @@ def _seconds_per_step(runs: Sequence[StoredRun]) -> dict[tuple[int, int, int], f
 
 
 def band(x: Sequence[float], estimates: Sequence[Estimate]) -> pd.DataFrame:
-    """Returns `mean` and `half` (half-width of the band) of estimates, by x."""
-    means = [estimate.mean for estimate in estimates]
-    halves = [estimate.spread or 0.0 for estimate in estimates]
-    return pd.DataFrame({"mean": means, "half": halves}, index=np.asarray(x))
+    """Returns `mean`, `half` (half-width of the band) and `repeats` of estimates, by x."""
+    columns = {
+        "mean": [estimate.mean for estimate in estimates],
+        "half": [estimate.spread or 0.0 for estimate in estimates],
+        "repeats": [estimate.n for estimate in estimates],
+    }
+    return pd.DataFrame(columns, index=np.asarray(x))
 
 
-def plot_curves(axis: Axes, curves: Mapping[str, pd.DataFrame], x_label: str, metric: str) -> None:
-    """Draws lines with their bands; the axis of a score ends at 0 and 100 also for wider bands.
+def plot_curves(
+    axis: Axes,
+    curves: Mapping[str, pd.DataFrame],
+    x_label: str,
+    metric: str,
+    styles: Mapping[str, Style],
+) -> None:
+    """Draws lines with their bands; those of a score, and its axis, end at 0 and 100.
 
     Args:
         axis: to draw into.
-        curves: name → `mean` and `half` (half-width of the band) by the value on the x axis.
+        curves: name → `mean`, `half` (half-width of the band) and `repeats` by the value on the
+            x axis.
         x_label: of the x axis.
         metric: on the y axis.
+        styles: of the curves, by name.
     """
     alpha = 0.18 if len(curves) <= 4 else 0.08  # many bands overlap
-    for number, (name, curve) in enumerate(curves.items()):
-        dashes = LINES[number // len(COLORS) % len(LINES)]  # 32 lines are distinct
-        color, mean = COLORS[number % len(COLORS)], curve["mean"]
+    limits = (0.0, 100.0) if is_score(metric) else (None, None)
+    for name, curve in curves.items():
+        (color, dashes), mean = styles[name], curve["mean"]
         text = name if len(name) < 40 else f"{name[:39]}…"  # the table has the whole name
-        axis.plot(curve.index, mean, dashes, color=color, lw=1.7, label=text)
+        axis.plot(curve.index, mean, linestyle=dashes, color=color, lw=1.7, label=text)
         points = [mean.idxmax()] if x_label in (EPOCH, MINUTES) else curve.index
         axis.plot(points, mean[points], "o", ms=4, color=color)
-        low, high = mean - curve.half, mean + curve.half
+        low, high = (mean - curve.half).clip(*limits), (mean + curve.half).clip(*limits)
         axis.fill_between(curve.index, low, high, color=color, alpha=alpha, lw=0)
     if x_label == EPOCH:
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -186,11 +209,34 @@ def plot_curves(axis: Axes, curves: Mapping[str, pd.DataFrame], x_label: str, me
     if is_score(metric):
         bottom, top = axis.get_ylim()
         axis.set_ylim(max(bottom, 0.0), min(top, 100.0))
-    legend: dict[str, Any] = {"frameon": False, "fontsize": 9}
-    if len(curves) > 3:  # beside the axes, where it would cover lines
-        legend |= {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
-    axis.legend(**legend)
+    _add_legend(axis, curves)
     tidy(axis)
+
+
+def _add_legend(axis: Axes, curves: Mapping[str, pd.DataFrame]) -> None:
+    """Adds the names of the curves, and what their marks and bands are."""
+    handles, _ = axis.get_legend_handles_labels()
+    if axis.get_xlabel() in (EPOCH, MINUTES):
+        handles.append(Line2D([], [], color=GREY, marker="o", ms=4, lw=0, label="highest"))
+    bands = describe_bands(curves.values())
+    if bands:
+        handles.append(Patch(color=GREY, alpha=0.3, lw=0, label=bands))
+    legend: dict[str, Any] = {"frameon": False, "fontsize": 9}
+    if len(handles) > 4:  # beside the axes, where it would cover lines
+        legend |= {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
+    axis.legend(handles=handles, **legend)
+
+
+def describe_bands(curves: Iterable[pd.DataFrame]) -> str:
+    """Returns what the bands of curves are; empty if no curve has one."""
+    kinds: dict[str, None] = {}
+    for curve in curves:
+        repeats = curve.repeats[curve.half > 0]
+        if (repeats > 2).any():
+            kinds[INTERVAL] = None
+        if (repeats == 2).any():
+            kinds[DEVIATION] = None
+    return ",\n".join(kinds)
 
 
 def _scale_option(axis: Axes, curves: Mapping[str, pd.DataFrame]) -> None:
@@ -210,31 +256,43 @@ def draw_figures(report: Report) -> list[Picture]:
     """
     pictures: list[Picture] = []
     metric = main_metric(report.about)
+    colors = loss_colors(_loss_of(row.stored) for row in report.rows if row.stored)
     for section in report.sections:
         compare = partial(_compare_scores, section, metric, pictures)
         attempt(f"the comparison of scores in {report.about.id}", compare)
     for kind in report.about.figures:
-        attempt(f"{kind} of {report.about.id}", partial(_draw_kind, report, kind, pictures))
+        attempt(f"{kind} of {report.about.id}", partial(_draw_kind, report, kind, colors, pictures))
     return pictures
 
 
-def _draw_kind(report: Report, kind: str, pictures: list[Picture]) -> None:
-    """Draws one kind of figures, for each section of a report or each of its datasets."""
+def _draw_kind(
+    report: Report, kind: str, colors: Mapping[str, str], pictures: list[Picture]
+) -> None:
+    """Draws one kind of figures, for each section of a report or each of its datasets.
+
+    Args:
+        report: whose figures they are.
+        kind: as `experiment.figures` names it.
+        colors: loss → color, of the whole report.
+        pictures: to append to.
+    """
     name, _, column = kind.partition(":")
     metric = column or main_metric(report.about)
     if name in ("hyperparameter_curves", "heat_map"):
-        draw = _heat_maps if name == "heat_map" else _hyperparameter_curves
         for on, points in _points(report, metric).groupby("on", sort=False):
-            draw(points, metric, str(on), pictures)
+            if name == "heat_map":
+                _heat_maps(points, metric, str(on), pictures)
+            else:
+                _hyperparameter_curves(points, metric, str(on), colors, pictures)
         return
     for section in report.sections:
         rows = _drawn_rows(report, section, metric)
         if not rows:
             continue
         if name in ("learning_curves", "runtime"):
-            _learning_curves(section, rows, column, name == "runtime", pictures)
+            _learning_curves(section, rows, column, name == "runtime", colors, pictures)
         elif name == "relative_improvement":
-            _relative_improvement(section, rows, metric, pictures)
+            _relative_improvement(section, rows, metric, colors, pictures)
         else:
             if report.about.source is None:
                 rows = _first_of_methods(rows)
@@ -304,7 +362,12 @@ def _compare_scores(section: Section, metric: str, pictures: list[Picture]) -> N
 
 
 def _learning_curves(
-    section: Section, rows: Sequence[Row], column: str, timed: bool, pictures: list[Picture]
+    section: Section,
+    rows: Sequence[Row],
+    column: str,
+    timed: bool,
+    colors: Mapping[str, str],
+    pictures: list[Picture],
 ) -> None:
     """Draws the scores that selected the epoch, or a column of `history.csv`.
 
@@ -321,8 +384,10 @@ def _learning_curves(
     groups = {row.name: row.stored for row in rows[:CURVES]}
     curves = average_curves(groups, metric, timed)
     if curves:
-        with new_picture(pictures, f"{title}; {SPREAD}") as axis:
-            plot_curves(axis, curves, MINUTES if timed else EPOCH, metric)
+        losses = {name: _loss_of(groups[name]) for name in curves}
+        styles = line_styles(losses, colors)
+        with new_picture(pictures, title) as axis:
+            plot_curves(axis, curves, MINUTES if timed else EPOCH, metric, styles)
 
 
 def _device_names(rows: Sequence[Row]) -> str:
@@ -335,23 +400,31 @@ def _device_names(rows: Sequence[Row]) -> str:
 
 
 def _relative_improvement(
-    section: Section, rows: Sequence[Row], metric: str, pictures: list[Picture]
+    section: Section,
+    rows: Sequence[Row],
+    metric: str,
+    colors: Mapping[str, str],
+    pictures: list[Picture],
 ) -> None:
     """Draws bars: how far each configuration is above the lowest one, in percent."""
     means = {}
+    color_of = {}
     for row in rows:
         ours = row.score(metric).ours
         if ours is not None:
             means[row.name] = ours.mean
+            color_of[row.name] = colors[_loss_of(row.stored)]
     if not means:
         return
     scores = pd.Series(means)
     above = (100 * scores / scores.min() - 100).sort_values()
     title = f"{metric_name(metric)} on {section.title} relative to {above.index[0]}, the lowest"
     with new_picture(pictures, title) as axis:
-        bars = axis.barh(above.index, above, color=COLORS[0], alpha=0.8)
+        bars = axis.barh(above.index, above, color=above.index.map(color_of), alpha=0.8)
         axis.bar_label(bars, fmt="%+.1f", padding=3, fontsize=8)
         axis.set_xlabel("relative improvement in percent")
+        axis.margins(x=0.12)  # for the numbers beside the bars
+        tidy(axis)
 
 
 def _points(report: Report, metric: str) -> pd.DataFrame:
@@ -361,7 +434,7 @@ def _points(report: Report, metric: str) -> pd.DataFrame:
 
     Returns:
         A column per option, with NaN for values that are not numbers; `on` (data and evaluation),
-        `method`, and `mean` and `half` (half-width of the band) of the metric.
+        `method`, `loss`, and `mean`, `half` (half-width of the band) and `repeats` of the metric.
     """
     swept = _swept_options(report)
     numbers = []
@@ -373,7 +446,8 @@ def _points(report: Report, metric: str) -> pd.DataFrame:
         on = f"{row.key.data}, {row.key.evaluation}".removesuffix(", single")
         numbers.append(row.options)
         is_changed = not is_comparable(row.caveats)
-        others.append((on, row.method, ours.mean, ours.spread or 0.0, is_changed))
+        loss = _loss_of(row.stored)
+        others.append((on, row.method, loss, ours.mean, ours.spread or 0.0, ours.n, is_changed))
     points = pd.DataFrame(numbers, columns=swept).apply(pd.to_numeric, errors="coerce")
     columns = [*POINT_COLUMNS, "is_changed"]
     points[columns] = pd.DataFrame(others, columns=columns)
@@ -405,7 +479,11 @@ def _varied_options(points: pd.DataFrame) -> list[str]:
 
 
 def _hyperparameter_curves(
-    points: pd.DataFrame, metric: str, on: str, pictures: list[Picture]
+    points: pd.DataFrame,
+    metric: str,
+    on: str,
+    colors: Mapping[str, str],
+    pictures: list[Picture],
 ) -> None:
     """Draws one picture per varied option, a line per method and value of the other options.
 
@@ -420,9 +498,11 @@ def _hyperparameter_curves(
                 text = ", " + other.rpartition(".")[2] + " " + points[other].map("{:g}".format)
                 lines += text.where(points[other].notna(), "")
         curves = _option_curves(points, name, lines)
-        title = f"{metric_name(metric)} on {on} against {name}; {SPREAD}"
+        losses = points.groupby(lines).loss.first()
+        styles = line_styles({line: losses[line] for line in curves}, colors)
+        title = f"{metric_name(metric)} on {on} against {name}"
         with new_picture(pictures, title) as axis:
-            plot_curves(axis, curves, name, metric)
+            plot_curves(axis, curves, name, metric, styles)
 
 
 def _option_curves(points: pd.DataFrame, name: str, lines: pd.Series) -> dict[str, pd.DataFrame]:
@@ -441,10 +521,9 @@ def _option_curves(points: pd.DataFrame, name: str, lines: pd.Series) -> dict[st
         if with_value.empty:
             first = on_line.iloc[0]
             ends = [points[name].min(), points[name].max()]
-            level = {"mean": first["mean"], "half": first["half"]}
-            curves[str(line)] = pd.DataFrame(level, index=ends)
+            curves[str(line)] = pd.DataFrame(dict(first[CURVE_COLUMNS]), index=ends)
         elif counts[line] >= min(longest[on_line.method.iloc[0]], 2):
-            curves[str(line)] = with_value.set_index(name)[["mean", "half"]]
+            curves[str(line)] = with_value.set_index(name)[CURVE_COLUMNS]
     return curves
 
 

@@ -6,8 +6,8 @@
 Columns hold texts, numbers and booleans: names and choices of the config (`data`, `protocol`,
 `loss`, `seed` …), `configuration` (equal for runs that differ only in seed, repeats and what was
 measured), state and path of the folder, and the scores of test images in percent, before training
-as `untrained_<metric>`. A run that is not finished is one row without scores. `Runs` joins the
-table with all options, the history and the summary of each run.
+as `untrained_<metric>`. A run that is not finished is one row with no other test scores. `Runs`
+joins the table with all options, the history and the summary of each run.
 
 Finished runs are sent as one CSV file, a line each: the summary with the config, which is all that
 a report needs, without checkpoints, pictures or images.
@@ -205,7 +205,10 @@ def _describe_run(run: StoredRun) -> dict[str, Any]:
 
 
 def _progress(run: StoredRun) -> dict[str, float]:
-    """Returns the last epoch of an unfinished run, and its best score so far in percent."""
+    """Returns the last epoch of an unfinished run, its best score so far, and `untrained_…` scores.
+
+    Scores are in percent. Those before training are known where test images select the epoch.
+    """
     if run.config is None or run.state == State.DAMAGED or not run.history:
         return {}
     best: dict[tuple[float, float], float] = {}
@@ -217,7 +220,21 @@ def _progress(run: StoredRun) -> dict[str, float]:
     progress = {"epoch": run.history[-1]["epoch"]}
     if best:
         progress["score"] = fmean(best.values()) * (100 if is_score(metric) else 1)
+    if run.config.selected_on == "test":
+        progress |= _untrained(run.history)
     return progress
+
+
+def _untrained(history: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Returns the scores before training: means over the models that were evaluated then."""
+    before = [row for row in history if row["epoch"] == 0]
+    if not before:
+        return {}
+    untrained = {}
+    for name, value in _percent(_mean_numbers(before)).items():
+        if is_score(name):
+            untrained[f"untrained_{name}"] = value
+    return untrained
 
 
 def _mean_numbers(folds: Sequence[Mapping[str, float]]) -> dict[str, float]:

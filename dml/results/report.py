@@ -268,7 +268,8 @@ def _read_stored(name: str, root: Path, contributed: Iterable[StoredRun]) -> lis
 
 def metric_name(metric: str) -> str:
     """Returns a metric's name in tables and figures: `MAP@R`, `best epoch`."""
-    return metric_label(metric) if is_score(metric) else metric.replace("_", " ")
+    label = metric_label(metric)
+    return label if is_score(metric) else label.replace("_", " ")
 
 
 def main_metric(about: ExperimentConfig) -> str:

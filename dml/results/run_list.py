@@ -1,4 +1,4 @@
-"""Runs as tables: all of them, configurations by score, two in comparison, a sweep."""
+"""Runs as tables: all of them, configurations by score, several in comparison, a sweep."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
-from itertools import product
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,14 @@ import pandas as pd
 from rich.filesize import decimal
 from rich.text import Text
 
+from dml.core.counts import verb_for
 from dml.core.errors import ConfigError, UserError, describe_failure, nearest
 from dml.core.installation import shell_command
 from dml.core.metric_names import SAME, is_score, metric_label, tabled
 from dml.core.option_values import SEEN_CLASSES
 from dml.core.plain_text import encode
 from dml.core.progress import format_epoch
-from dml.core.statistics import Estimate, welch
+from dml.core.statistics import Estimate, holm, welch
 from dml.core.text_columns import plain_text_columns
 from dml.results.frame import (
     GROUPS,
@@ -43,11 +44,14 @@ from dml.runs.folder.stored_run import State, StoredRun, find_unreadable, is_run
 
 PUBLISHED = "published (what differs)"
 RANKED = ["data", "protocol", "selected_by"]  # runs are ranked if these are equal
+RANKED_NAMES = {"data": "dataset", "protocol": "protocol", "selected_by": "selection"}
 NO_TEST = "no test: it needs two configurations, and two or more seeds or repeats of both"
 OTHER_CLASSES = (
-    f"no scores: those of one run are of {SEEN_CLASSES} (protocol=closed_set), those of the other "
+    f"no scores: those of some runs are of {SEEN_CLASSES} (protocol=closed_set), those of others "
     f"of unseen ones"
 )
+CORRECTED = "Welch's t-tests of MAP@R, p corrected for all tests here by Holm's method"
+PICTURE_IDS = 4  # in the name of a picture of a comparison
 # Where space is short, columns of the highest rank are left out first (`Column.rank`). Options in
 # which runs differ have the ranks 20, 30, 40 …: two of them stay longer than the last five columns.
 RANKS = {
@@ -313,13 +317,14 @@ def _first_ids(ids: Sequence[str]) -> str:
     return f"{text} …" if len(ids) > 2 else text
 
 
-def compare_runs(first: Runs, second: Runs, runs: Runs, folder: Path, width: int) -> list[Text]:
-    """Returns tables and lines that compare two runs, and draws their curves.
+def compare_runs(compared: Sequence[Runs], runs: Runs, folder: Path, width: int) -> list[Text]:
+    """Returns tables and lines that compare two or more runs, and draws their curves.
 
     Runs of equal seeds are not paired in the test: what a seed draws differs between losses.
 
     Args:
-        first, second: of `find_run`; without scores if one of them has seen the test classes.
+        compared: of `find_run`, at least two; without scores if some of them have seen the test
+            classes, and others not.
         runs: all rows: those of the same configurations are tested.
         folder: of the picture.
         width: characters of the terminal.
@@ -327,48 +332,65 @@ def compare_runs(first: Runs, second: Runs, runs: Runs, folder: Path, width: int
     Raises:
         UserError: a run cannot be read.
     """
-    both = join_runs([first, second])
-    for run in both.by_row:
+    chosen = join_runs(compared)
+    for run in chosen.by_row:
         if not run.options:
             raise UserError(f"compare: {run.id} is {run.state}: {run.problem or 'no config yet'}")
-    rows = _option_rows(*both.by_row)
-    seen = {run.has_seen_classes for run in both.by_row}
-    scores = _score_rows(both.table) if len(seen) == 1 else []
+    is_pair = len(compared) == 2
+    rows = _option_rows(chosen.by_row)
+    seen = {run.has_seen_classes for run in chosen.by_row}
+    scores = _score_rows(chosen.table) if len(seen) == 1 else []
     rows += scores
+    titles = ["option; test, percent", *chosen.table.id, "difference"]
     columns = []
-    titles = ("option; test, percent", *both.table.id, "difference")
-    for title, texts in zip(titles, zip(*rows, strict=True), strict=True):
-        columns.append(Column(title, texts))
+    for number, (title, texts) in enumerate(zip(titles, zip(*rows, strict=True), strict=True)):
+        rank = max(number - 2, 0)  # the first two runs are always shown
+        if title != titles[-1]:
+            columns.append(Column(title, texts, rank))
+        elif is_pair:
+            columns.append(Column(title, texts))
     shown = [terminal_table(Table("", columns, "", len(scores)), width), Text()]
     if len(seen) > 1:
         return [*shown, Text(OTHER_CLASSES)]
-    shown.append(Text(_test_configurations(both.table.configuration, runs.table)))
-    if both.table.selected_by.nunique() == 1:
-        shown += _draw_curves(both, folder / f"{'-'.join(both.table.id)}.png")
+    if is_pair:
+        shown.append(Text(_test_configurations(chosen.table.configuration, runs.table)))
+    else:
+        shown.append(_test_pairs(chosen.table, runs.table, width))
+    if chosen.table.selected_by.nunique() == 1:
+        shown += _draw_curves(chosen, folder / f"{_comparison_name(chosen.table.id)}.png")
     return shown
 
 
-def _option_rows(first: StoredRun, second: StoredRun) -> list[tuple[str, ...]]:
-    """Returns the options in which two runs differ, with both values."""
+def _comparison_name(ids: Sequence[str]) -> str:
+    """Returns the name of the picture of a comparison: its ids, the first ones of many."""
+    name = "-".join(list(ids)[:PICTURE_IDS])
+    if len(ids) <= PICTURE_IDS:
+        return name
+    others = hashlib.sha256(" ".join(ids).encode()).hexdigest()[:8]
+    return f"{name}-and-{len(ids) - PICTURE_IDS}-{others}"
+
+
+def _option_rows(runs: Sequence[StoredRun]) -> list[tuple[str, ...]]:
+    """Returns the options in which runs differ, with their values, and an empty difference."""
     rows: list[tuple[str, ...]] = []
-    for name in differing_options([first.options, second.options]):
-        if name.endswith(NAMED[1:]):
-            continue
-        before = format_option(first.options.get(name, ""))
-        after = format_option(second.options.get(name, ""))
-        rows.append((name, before, after, ""))
+    options = [run.options for run in runs]
+    for name in differing_options(options):
+        if not name.endswith(NAMED[1:]):
+            values = [format_option(mapping.get(name, "")) for mapping in options]
+            rows.append((name, *values, ""))
     if not rows:
-        rows.append(("no option differs that decides the result", "", "", ""))
+        rows.append(("no option differs that decides the result", *[""] * len(runs), ""))
     return rows
 
 
 def _score_rows(runs: pd.DataFrame) -> list[tuple[str, ...]]:
-    """Returns the scores that two runs have in common, and their differences."""
+    """Returns the scores that runs have in common, and last minus first."""
     rows: list[tuple[str, ...]] = []
     common = runs.dropna(axis=1, how="any")
     for name, label in tabled(filter(is_score, common)).items():
-        before, after = common[name]
-        rows.append((label, f"{before:.2f}", f"{after:.2f}", f"{after - before:+.2f}"))
+        scores = common[name].to_list()
+        texts = [f"{score:.2f}" for score in scores]
+        rows.append((label, *texts, f"{scores[-1] - scores[0]:+.2f}"))
     return rows
 
 
@@ -377,10 +399,45 @@ def _test_configurations(configurations: Iterable[str], table: pd.DataFrame) -> 
     first, second = configurations
     if first == second:
         return NO_TEST
+    return _describe_test(_estimate_of(first, table), _estimate_of(second, table))
+
+
+def _estimate_of(configuration: str, table: pd.DataFrame) -> Estimate | None:
+    """Returns MAP@R of the models of a configuration."""
     of_models = table[table.evaluation != "concatenated"]
-    before = of_models[of_models.configuration == first]
-    after = of_models[of_models.configuration == second]
-    return _describe_test(estimate(before, "map_at_r"), estimate(after, "map_at_r"))
+    return estimate(of_models[of_models.configuration == configuration], "map_at_r")
+
+
+def _test_pairs(compared: pd.DataFrame, table: pd.DataFrame, width: int) -> Text:
+    """Returns the tests of all pairs of configurations, with p corrected by Holm.
+
+    Args:
+        compared: a row for each run; those of one configuration count once.
+        table: all rows.
+        width: characters of the terminal.
+    """
+    pairs = []
+    p_values = []
+    for first, second in combinations(compared.drop_duplicates("configuration").itertuples(), 2):
+        before = _estimate_of(str(first.configuration), table)
+        after = _estimate_of(str(second.configuration), table)
+        if before is None or after is None:
+            continue
+        p_value = welch(before.moments, after.moments)
+        if p_value is not None:
+            difference = f"{after.mean - before.mean:+.2f}"
+            pairs.append((first.id, second.id, difference, f"{p_value:.3g}"))
+            p_values.append(p_value)
+    if not pairs:
+        return Text(NO_TEST)
+    rows = []
+    for pair, corrected in zip(pairs, holm(p_values), strict=True):
+        rows.append((*pair, f"{corrected:.3g}"))
+    titles = ("from", "to", "difference", "p", "p, corrected")
+    columns = []
+    for number, (title, texts) in enumerate(zip(titles, zip(*rows, strict=True), strict=True)):
+        columns.append(Column(title, texts, right=number > 1))
+    return terminal_table(Table("", columns, CORRECTED), width)
 
 
 def _describe_test(first: Estimate | None, second: Estimate | None) -> str:
@@ -452,10 +509,11 @@ def summarize_sweep(folders: Iterable[Path], outputs: Path, width: int) -> list[
     if len(all_runs.stored) < 2:
         return list(_published_lines(all_runs.stored.values()))
     groups = rank_runs(all_runs)
-    table = one_per_run(pd.concat([group.table for group in groups]))
+    table = _sort_by_score(one_per_run(pd.concat([group.table for group in groups])))
     runs = all_runs.select(table)
-    shown = run_table(runs, width, ", best first")
+    shown = run_table(runs, width, _describe_order(table))
     shown.append(Text(f"percent, at the best epoch by {', '.join(table.selected_by.unique())}"))
+    shown += _rising_lines(table)
     if len(groups) < len(table):
         shown.append(Text())
         shown += best_table(groups, width)
@@ -467,6 +525,31 @@ def summarize_sweep(folders: Iterable[Path], outputs: Path, width: int) -> list[
     shown += _draw_curves(runs.select(same), outputs / "sweeps" / f"{name}-{ids}" / "curves.png")
     shown.append(Text(f"run folders {outputs}/*/*/*-<id>"))
     return shown
+
+
+def _rising_lines(runs: pd.DataFrame) -> Iterator[Text]:
+    """Yields a line that counts the runs whose last epoch is their best, if there are any."""
+    is_last = (runs.epoch >= runs.epochs) & (runs.epochs > 0)
+    count = int(is_last.fillna(False).sum())
+    if count:
+        verb = verb_for(count, "is best at its last epoch", "are best at their last epoch")
+        text = f"note: {count} of {len(runs)} runs {verb} and may still rise"
+        yield Text(f"{text}: more epochs (protocol.epochs) may change the order")
+
+
+def _sort_by_score(runs: pd.DataFrame) -> pd.DataFrame:
+    """Returns the rows of runs best first, within equal `RANKED`; those without a score last."""
+    ascending = [True] * len(RANKED) + [False]
+    return runs.sort_values([*RANKED, "score"], ascending=ascending, kind="stable")
+
+
+def _describe_order(runs: pd.DataFrame) -> str:
+    """Returns the order of `_sort_by_score` for the title of a table."""
+    groups = runs[RANKED].drop_duplicates()
+    if len(groups) == 1:
+        return ", best first"
+    varied = [RANKED_NAMES[name] for name in RANKED if groups[name].nunique() > 1]
+    return f", best first for each {' and '.join(varied)}"
 
 
 def _published_lines(runs: Iterable[StoredRun]) -> Iterator[Text]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
+from typing import Any
 
 import numpy as np
 from matplotlib.patches import Rectangle
@@ -22,6 +23,8 @@ CAPTION_FONT = 6  # points
 CAPTION_LENGTH = 21  # characters of a line that fit below an image
 MAP_POINTS = 600  # of a map: a few seconds
 MAP_LEAST = 5  # points: t-SNE needs neighbors
+MAP_COLORS = 20  # of the color map; classes of equal colors have other markers
+MARKERS = "os^Dv*"
 
 
 def draw_grids(
@@ -104,7 +107,7 @@ def draw_maps(
 
     Args:
         networks: title → embeddings of the same images.
-        title: of the picture.
+        title: of the picture; the projection is added.
         class_counts: numbers of classes, the first ones of the queries; a row for each.
         on_omission: called with the title of a network that has no map, and the reason.
 
@@ -119,7 +122,7 @@ def draw_maps(
         return None
     counts = sorted({min(count, len(np.unique(labels))) for count in class_counts})
     shape = len(counts), len(networks)
-    figure = Figure((3.8 * shape[1], 4.0 * shape[0] + 0.3), layout="constrained")
+    figure = Figure((3.8 * shape[1], 4.0 * shape[0] + 0.5), layout="constrained")
     panels = product(counts, networks.items())
     axes = figure.subplots(*shape, squeeze=False).flat
     mapped = 0
@@ -134,14 +137,25 @@ def draw_maps(
             axis.text(0.5, 0.5, f"no map: {reason}", ha="center", va="center", wrap=True)
             on_omission(name, reason)
             continue
-        numbers = np.searchsorted(classes, labels[rows])
-        axis.scatter(*_map(points).T, c=numbers, cmap="tab20", s=14, alpha=0.75, lw=0)
+        _scatter(axis, _map(points), np.searchsorted(classes, labels[rows]))
         axis.set_aspect("equal", adjustable="datalim")
         mapped += 1
     if not mapped:
         return None
-    figure.suptitle(title, fontsize=10)
+    figure.suptitle(f"{title}\nt-SNE; a color for each class, no unit on the axes", fontsize=10)
     return figure
+
+
+def _scatter(axis: Axes, positions: np.ndarray, numbers: np.ndarray) -> None:
+    """Draws points at positions N×2: a color and a marker for each class number."""
+    style: dict[str, Any] = {"cmap": "tab20", "vmin": 0, "vmax": MAP_COLORS - 1, "lw": 0}
+    groups = numbers // MAP_COLORS
+    for group in np.unique(groups):
+        chosen = groups == group
+        x, y = positions[chosen].T
+        marker = MARKERS[group % len(MARKERS)]
+        colors = numbers[chosen] % MAP_COLORS
+        axis.scatter(x, y, s=14, c=colors, marker=marker, alpha=0.75, **style)
 
 
 def why_no_map(points: np.ndarray) -> str:

@@ -9,6 +9,9 @@ _CODE = re.compile(r"(^```.*?^```$|`[^`\n]+`|<code>.*?</code>)", re.M | re.S)
 _MATH_FENCE = re.compile(r"^```math\n(.*?)^```$", re.M | re.S)
 _BLOCK = re.compile(r"^\$\$(.+?)\$\$$", re.M | re.S)
 _INLINE = re.compile(r"(?<![\\$\w])\$(?=\S)([^$\n]+?)(?<=\S)\$(?![$\w])")
+# A prime as the only superscript of a letter. Fonts have it raised already, and as a superscript it
+# would be drawn once more as small.
+_PRIME = re.compile(r"<msup>(<m[in]>[^<]*</m[in]>)<mi>(&#x0203[2-4];)</mi></msup>")
 # What Markdown would read as formatting between the tags of an equation.
 _SPECIAL = re.compile(r"[*_`\[\]\\|~^]")
 
@@ -39,6 +42,7 @@ def _convert(equation: str, display: str) -> str:
     from latex2mathml.converter import convert  # installed by `make docs`
 
     mathml = convert(equation.strip(), display=display)
+    mathml = _PRIME.sub(r'<mrow>\1<mo lspace="0" rspace="0">\2</mo></mrow>', mathml)
     return re.sub(r">[^<]+<", _escape_text, mathml)
 
 

@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 
 from scripts.docs.departures import make_fidelity_page
+from scripts.docs.example_pages import make_example_pages
 from scripts.docs.experiment_page import make_experiment_page
 from scripts.docs.loss_pages import make_loss_pages
 from scripts.docs.markdown import NOTE
@@ -28,6 +29,7 @@ def make_pages() -> dict[str, str]:
         **make_fidelity_page(),
         **make_python_pages(),
         **make_leaderboard(),
+        **make_example_pages(),
     }
 
 

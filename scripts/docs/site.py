@@ -1,15 +1,18 @@
 """The folder from which a site is built: plain Markdown and a navigation, for any builder.
 
-`build/pages` has the pages of `docs/` and documents at the root of the repository, with links from
-page to page, equations in MathML, and the docstrings of the Python reference. `build/nav.yml` has
-the navigation, which `mkdocs.yml` inherits.
+`build/pages` has the pages of `docs/`, its notebooks, and documents at the root of the repository,
+with links from page to page, equations in MathML, and the docstrings of the Python reference.
+`build/nav.yml` has the navigation and the address of the repository, which `mkdocs.yml` inherits.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import posixpath
 import re
 import shutil
+import subprocess
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -25,7 +28,10 @@ OUTSIDE = {
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
 }
+NOTEBOOK = ".ipynb"
 NAVIGATION = ".nav.yml"  # in docs/
+# Names of the repository by ssh or https, of which the page in a browser follows.
+_REMOTE = re.compile(r"(?:https://|ssh://git@|git@)(?:[^@/]+@)?([\w.-]+)[:/](.+?)(?:\.git)?/?$")
 # A fenced block, which has no links, or a link.
 _FENCE_OR_LINK = re.compile(
     r"^```.*?^```$|(!?)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^)\s#]+)(#[^)\s]*)?\)", re.M | re.S
@@ -47,16 +53,61 @@ def write_site(root: Path, build: Path) -> None:
     shutil.copytree(root / "docs", target, ignore=shutil.ignore_patterns("*.md", ".*"))
     for page, source in sources.items():
         text = (root / source).read_text(encoding="utf-8")
+        if source.endswith(NOTEBOOK):
+            text = make_notebook_page(text, posixpath.basename(source))
         path = target / page
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(make_page(text, source), encoding="utf-8")
-    text = yaml.safe_dump({"nav": navigation}, sort_keys=False, allow_unicode=True)
+    settings: dict[str, Any] = {"nav": navigation}
+    address = find_repository(root)
+    if address:
+        settings["repo_url"] = address
+        settings["repo_name"] = posixpath.basename(address)
+    text = yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
     (build / "nav.yml").write_text(text, encoding="utf-8")
+
+
+def find_repository(root: Path) -> str:
+    """Returns the web page of the repository; empty if it is not known.
+
+    It is that of a workflow of GitHub, or else that of the clone's remote `origin`.
+    """
+    server, name = os.environ.get("GITHUB_SERVER_URL"), os.environ.get("GITHUB_REPOSITORY")
+    if server and name:
+        return f"{server}/{name}"
+    command = ["git", "-C", str(root), "remote", "get-url", "origin"]
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:  # without git
+        return ""
+    return web_address(found.stdout.strip())
+
+
+def web_address(remote: str) -> str:
+    """Returns the web page of a remote such as `git@host:owner/name.git`; empty for a folder."""
+    parts = _REMOTE.match(remote)
+    return f"https://{parts[1]}/{parts[2]}" if parts else ""
+
+
+def make_notebook_page(notebook: str, name: str) -> str:
+    """Returns the Markdown of a notebook, without outputs; a link to its file follows the title.
+
+    Args:
+        notebook: its JSON.
+        name: of its file.
+    """
+    parts = []
+    for cell in json.loads(notebook)["cells"]:
+        text = "".join(cell["source"]).strip()
+        parts.append(text if cell["cell_type"] == "markdown" else f"```python\n{text}\n```")
+    title, _, rest = "\n\n".join(parts).partition("\n")
+    return f'{title}\n\n<a href="{name}" download>Download this notebook</a>\n{rest}\n'
 
 
 def _list_pages(root: Path) -> dict[str, str]:
     """Returns the source of each page, by the path of the page on the site."""
     sources = [path.relative_to(root).as_posix() for path in (root / "docs").rglob("*.md")]
+    sources += [path.relative_to(root).as_posix() for path in (root / "docs").rglob("*.ipynb")]
     sources += [name for name in OUTSIDE if (root / name).exists()]
     return {_find_page(source): source for source in sorted(sources)}
 
@@ -64,7 +115,7 @@ def _list_pages(root: Path) -> dict[str, str]:
 def _find_page(source: str) -> str:
     """Returns the path on the site of a file of the repository; of one without a page, its own.
 
-    `README.md` of a folder below `docs/` is the index of the folder.
+    `README.md` of a folder below `docs/` is the index of the folder, and a notebook becomes a page.
     """
     if source in OUTSIDE:
         return OUTSIDE[source]
@@ -72,7 +123,10 @@ def _find_page(source: str) -> str:
         return "index.md"
     if not source.startswith("docs/"):
         return source
-    return re.sub(r"(^|/)README\.md$", r"\1index.md", source.removeprefix("docs/"))
+    page = source.removeprefix("docs/")
+    if page.endswith(NOTEBOOK):
+        return page.removesuffix(NOTEBOOK) + ".md"
+    return re.sub(r"(^|/)README\.md$", r"\1index.md", page)
 
 
 def make_page(text: str, source: str) -> str:
@@ -121,7 +175,7 @@ def make_navigation(file: Path, pages: list[str]) -> list[Any]:
     """Returns the navigation with the paths of pages in place of patterns.
 
     A pattern such as `losses/*.md` stands for the pages that match it and that are named nowhere
-    else, in alphabetical order.
+    else, in alphabetical order. A section without a page is left out.
 
     Args:
         file: with sections, whose entries are pages, patterns and further sections.
@@ -162,7 +216,8 @@ def _expand(sections: list[Any], remaining: list[str]) -> list[Any]:
             ((title, content),) = entry.items()
             if isinstance(content, list):
                 content = _expand(content, remaining)
-            expanded.append({title: content})
+            if content:  # the pages of its patterns may all stand elsewhere
+                expanded.append({title: content})
         elif "*" in entry:
             for page in [page for page in remaining if PurePosixPath(page).match(entry)]:
                 expanded.append(page)

@@ -216,6 +216,7 @@ def draw_ranking(study: Declaration, ranking: pd.DataFrame, path: Path) -> None:
     axis.axvline(reference, color=GREY, lw=0.8)
     names = [f"{row.arm}  ({describe_rank(row)})" for row in rows.itertuples()]
     axis.set_yticks(range(len(rows)), names)
+    axis.set_ylim(-0.6, len(rows) - 0.4)
     axis.set_xlabel(
         f"MAP@R on unseen classes (%), {study.confidence:.0%} intervals of the difference from "
         f"{study.reference}\nin brackets: possible ranks; gray: "
@@ -241,8 +242,9 @@ def draw_curves(results: Results, path: Path) -> None:
         for (_, curve), color in zip(curves.groupby("epochs"), (GREY, BLUE), strict=False):
             axis.plot(curve.step, curve.validation, "o-", ms=2, color=color)
         axis.set_title(arm, fontsize=9)
-    figure.supxlabel("step (gray, blue: trainings of {} and {})".format(*_lengths(results)))
-    figure.supylabel("validation MAP@R (%)")
+    lengths = "gray: training runs of {} steps, blue: of {}".format(*_lengths(results))
+    figure.supxlabel(f"step ({lengths})", fontsize=11)
+    figure.supylabel("validation MAP@R (%)", fontsize=11)
     save_small(figure, path)
 
 
@@ -256,6 +258,7 @@ def draw_claims(study: Declaration, claims: pd.DataFrame, path: Path) -> None:
     axis.scatter(rows.points, rows.index, color=BLUE)
     names = [f"{row.better} minus {row.than}: {row.verdict}" for row in rows.itertuples()]
     axis.set_yticks(range(len(rows)), names)
+    axis.set_ylim(-0.6, len(rows) - 0.4)
     axis.set_xlabel(f"difference in MAP@R (points), simultaneous {study.confidence:.0%} intervals")
     axis.legend(frameon=False)
     tidy(axis)

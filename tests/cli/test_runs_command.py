@@ -44,6 +44,13 @@ def test_runs_are_compared_by_name(outputs, capsys):
     assert "curves      outputs/comparisons/" in out
 
 
+def test_three_runs_are_compared(outputs, capsys):
+    assert runs(["compare", "run0", "run1", "run2"]) == 0
+    out = capsys.readouterr().out
+    assert "curves      outputs/comparisons/" in out
+    assert "name two runs for a comparison query by query" in out
+
+
 @pytest.mark.promise("runs.md", "`rm` or `clean` is called: it asks first")
 def test_removal_asks(outputs, capsys, monkeypatch):
     assert runs(["rm", "run2"]) == 1
@@ -165,7 +172,15 @@ def test_a_folder_of_another_user(open_folder):
         (["--runs", __file__], 2, "is not a folder"),
         (["--runs", "x" * 300], 2, "File name too long"),
         (["rm", ""], 1, "'' is neither the id"),
+        (["state=STOPED"], 2, "state: 'STOPED' does not exist; did you mean 'stopped'?"),
+        (["state="], 2, "state: '' does not exist; one of finished, running"),
+        (["clean", "state=stopped,fail"], 2, "did you mean 'failed'?"),
         (["compare", "run0", "run1", "--json"], 2, "leave out --json"),
+        (["compare", "run0", "run1", "run1", "--json"], 2, "leave out --json"),
+        (["compare", "run0"], 2, "compare: takes two or more runs"),
+        (["compare", "run0", "run1", "no"], 1, "'no' is neither the id, name or folder of a run"),
+        (["compare", "run0", "a.npz", "run1"], 2, "a.npz: a file of embeddings is compared with"),
+        (["compare", "run0", "run1", "run2", "--metrics", "map_at_r"], 2, "--metrics: compares"),
     ],
 )
 def test_mistakes_are_one_line(outputs, capsys, words, status, message):

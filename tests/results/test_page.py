@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from html.parser import HTMLParser
 
+import pandas as pd
 import pytest
 from matplotlib.axes import Axes
 
@@ -13,7 +14,9 @@ from dml.results.catalog import load_experiment
 from dml.results.figures import draw_figures
 from dml.results.report import build_report
 from dml.results.report_files import render_page
-from tests.results.made_runs import build, make_cell, write_run
+from dml.runs.figures.drawing import plt
+from dml.runs.figures.line_styles import line_styles, loss_colors
+from tests.results.made_runs import build, make_cell, write_history, write_run
 
 VOID = {"meta", "link", "img", "source", "br", "input"}
 
@@ -80,7 +83,7 @@ def test_a_varied_list_has_no_axis(mlrc, tmp_path):
 def test_a_curve_has_no_points_of_other_curves(mlrc, tmp_path, monkeypatch):
     cells, drawn = [], {}
     monkeypatch.setattr(
-        figures, "plot_curves", lambda axis, curves, name, _: drawn.update({name: curves})
+        figures, "plot_curves", lambda axis, curves, name, *_: drawn.update({name: curves})
     )
     for option in ("alpha=1", "alpha=2", "delta=0.1", "delta=0.3", "delta_repulsion=0.3"):
         cfg = mlrc("loss=pfml", word := f"loss.{option}")
@@ -130,3 +133,70 @@ def test_pictures_of_runs_show_the_best_configuration_of_each_method(composed, t
     assert len(titles) == 2
     assert titles[0].startswith("neighbors of ms (lr 0.1) on ")
     assert titles[1].startswith("neighbors of triplet (lr 0.1) on ")
+
+
+def curve(means, halves, repeats):
+    columns = {"mean": means, "half": halves, "repeats": repeats}
+    return pd.DataFrame(columns, index=[0.0, 1.0])
+
+
+def drawn_axis(curves, metric="map_at_r"):
+    _, axis = plt.subplots()
+    losses = dict.fromkeys(curves, "ms")
+    styles = line_styles(losses, loss_colors(["ms"]))
+    figures.plot_curves(axis, curves, figures.EPOCH, metric, styles)
+    plt.close(axis.figure)
+    return axis
+
+
+@pytest.mark.parametrize(("metric", "low", "high"), [("map_at_r", 0, 100), ("loss", -3, 103)])
+def test_bands_of_scores_end_at_0_and_100(metric, low, high):
+    axis = drawn_axis({"a": curve([2.0, 98.0], [5.0, 5.0], 3)}, metric)
+    corners = axis.collections[0].get_paths()[0].vertices[:, 1]
+    assert (corners.min(), corners.max()) == (low, high)
+    if metric == "map_at_r":
+        assert axis.get_ylim() == (0, 100)
+
+
+@pytest.mark.parametrize(
+    ("repeats", "half", "texts"),
+    [
+        ((1,), 0.0, []),
+        ((2,), 1.0, ["± standard deviation of two repeats"]),
+        ((3,), 1.0, ["95 % interval"]),
+        ((3,), 0.0, []),
+        ((2, 10), 1.0, ["± standard deviation of two repeats,\n95 % interval"]),
+    ],
+)
+def test_the_legend_says_what_bands_are(repeats, half, texts):
+    curves = {str(n): curve([1.0, 2.0], [half, half], n) for n in repeats}
+    shown = [text.get_text() for text in drawn_axis(curves).get_legend().get_texts()]
+    assert shown == [*curves, "highest", *texts]
+
+
+def test_losses_keep_their_colors_from_picture_to_picture(mlrc, tmp_path, monkeypatch):
+    """In a section with a single loss, in curves and in bars."""
+    cells, drawn, bars = [], [], []
+    for loss, data in (("snr", "cub"), ("margin", "cub"), ("circle", "cub"), ("circle", "cars")):
+        cells.append(make_cell(cfg := mlrc(f"loss={loss}", f"data={data}"), loss))
+        folder = write_run(tmp_path, cfg, [[0.2] * 4], [0.9])
+        write_history(folder, {(0, fold): (0.1, 0.2) for fold in range(4)})
+    barh = Axes.barh
+
+    def watch(*more, color, **options):
+        bars.append(set(color))
+        return barh(*more, color=color, **options)
+
+    monkeypatch.setattr(figures, "plot_curves", lambda *more: drawn.append(more[-1]))
+    monkeypatch.setattr(Axes, "barh", watch)
+    draw_figures(build(cells, tmp_path, figures=["learning_curves", "relative_improvement"]))
+    of_cub, of_cars = drawn
+    color_of = {name.split()[0]: style.color for name, style in of_cub.items()}
+    assert len(set(color_of.values())) == 3
+    assert [style.color for style in of_cars.values()] == [color_of["circle"]]
+    assert bars == [set(color_of.values()), {color_of["circle"]}]
+
+
+def test_an_axis_says_that_the_constant_of_a_loss_is_left_out():
+    axis = drawn_axis({"a": curve([1.0, 0.5], [0.0, 0.0], 1)}, "loss_without_constant")
+    assert axis.get_ylabel() == "loss without its constant"

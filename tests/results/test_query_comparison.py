@@ -238,7 +238,7 @@ def test_files_of_embeddings_and_a_run(compared, folders, tmp_path):
         (("a.npz", "a.npz", "--no-queries"), 2, "--no-queries: files of embeddings"),
         (("ms", "ms", "--metrics", "nmi"), 1, "'nmi' is no score of each query"),
         (("ms", "ms", "--metrics", "nmi", "--no-queries"), 2, "--metrics: has no effect"),
-        (("ms",), 2, "takes two runs, by id, or two files"),
+        (("ms",), 2, "takes two or more runs, by id, or two files"),
         (("a.npz", "none"), 1, "'none' is neither the id, name or folder"),
         (("a.npz", "b.txt"), 1, "'b.txt' is neither"),
         (("a.npz", "damaged.npz"), 1, "damaged.npz cannot be read"),

@@ -3,10 +3,13 @@
 import json
 
 import pytest
+from scipy import stats
 
 from dml.results.frame import load_runs, one_per_run
 from dml.results.run_list import (
     best_table,
+    compare_runs,
+    find_run,
     format_age,
     rank_runs,
     run_table,
@@ -62,6 +65,7 @@ def test_a_wide_list_has_it_all_and_a_narrow_one_the_names(runs):
     assert "halfway there" in stopped
     assert "25.00" in stopped  # the best so far
     assert "2/10" in stopped  # the last epoch
+    assert stopped.split()[-8:-5] == ["0", "25.00", "10.00"]  # seed, best so far, before training
     narrow = run_table(runs, 50)[0].plain.splitlines()
     assert max(map(len, narrow)) <= 50
     assert narrow[1].split() == ["id", "state", "loss", "seed", "MAP@R"]
@@ -110,6 +114,113 @@ def test_the_table_of_a_sweep(tmp_path):
     assert max(map(len, lines[:5])) <= 80
     assert lines[-1].endswith(f" {tmp_path}/*/*/*-<id>")
     assert not sweep_text(folders[:1], tmp_path)
+
+
+def test_a_sweep_is_ordered_over_all_rows(tmp_path):
+    """Of losses with several seeds, the rows are not ordered loss by loss."""
+    scores = {("ms", 0): 0.3, ("ms", 1): 0.6, ("triplet", 0): 0.5, ("triplet", 1): 0.55}
+    folders = []
+    for (loss, seed), score in scores.items():
+        folders.append(write_stored_run(tmp_path, score, loss=loss, seed=seed))
+    lines = sweep_text(folders, tmp_path).splitlines()
+    assert lines[0].startswith("4 runs, best first: ")
+    assert [line.split()[4] for line in lines[3:7]] == ["60.00", "55.00", "50.00", "30.00"]
+
+
+def test_scores_of_other_selections_are_not_mixed_in_the_order(tmp_path):
+    folders = [write_stored_run(tmp_path, 0.3, loss="ms", selected_on="validation")]
+    folders += [write_stored_run(tmp_path, 0.9, loss="triplet")]
+    folders += [write_stored_run(tmp_path, 0.5, loss="margin", selected_on="validation")]
+    lines = sweep_text(folders, tmp_path).splitlines()
+    assert lines[0].startswith("3 runs, best first for each selection: ")
+    assert [line.split()[2] for line in lines[3:6]] == ["triplet", "margin", "ms"]
+
+
+@pytest.mark.parametrize(("epochs", "count"), [(1, 2), (10, 0)])
+def test_a_sweep_says_that_scores_still_rise(tmp_path, epochs, count):
+    """The best epoch of these runs is 1."""
+    folders = []
+    for loss in ("ms", "triplet"):
+        folders.append(write_stored_run(tmp_path, loss=loss, epochs=epochs))
+    text = sweep_text(folders, tmp_path)
+    assert (f"note: {count} of 2 runs are best at their last epoch" in text) == bool(count)
+    assert ("still rise" in text) == bool(count)
+
+
+@pytest.mark.parametrize("selected_on", ["test", "validation"])
+def test_scores_before_training_are_those_of_test_images(tmp_path, selected_on):
+    """Validation scores of the epochs are no test scores."""
+    write_stored_run(tmp_path, None, curve=(0.125, 0.25), selected_on=selected_on)
+    (row,) = load_runs(tmp_path).table.to_dict("records")
+    assert row["score"] == 25
+    assert row.get("untrained_map_at_r") == (12.5 if selected_on == "test" else None)
+
+
+def test_a_run_that_was_continued_without_its_first_evaluation_has_no_score_before_training(
+    tmp_path,
+):
+    folder = write_stored_run(tmp_path, None)
+    history = folder / "history.csv"
+    header, _, *rest = history.read_text().splitlines()
+    history.write_text("\n".join([header, *rest, ""]))
+    assert "untrained_map_at_r" not in load_runs(tmp_path).table
+
+
+@pytest.fixture
+def three_losses(tmp_path):
+    """Three losses with three seeds each; returns their scores in percent and all rows."""
+    scores = {"ms": (0.30, 0.31, 0.33), "triplet": (0.32, 0.33, 0.36), "margin": (0.5, 0.52, 0.51)}
+    for loss, values in scores.items():
+        for seed, score in enumerate(values):
+            write_stored_run(tmp_path, score, loss=loss, seed=seed, name=f"{loss}{seed}")
+    return scores, load_runs(tmp_path)
+
+
+def compared(all_rows, names, folder, width=100):
+    runs = all_rows.select(one_per_run(all_rows.table))
+    chosen = [find_run(name, runs) for name in names]
+    return [text.plain for text in compare_runs(chosen, all_rows, folder, width)]
+
+
+def test_more_than_two_runs_are_tested_in_pairs(three_losses, tmp_path):
+    scores, all_rows = three_losses
+    names = [f"{loss}0" for loss in scores]
+    table, _, tests, curves = compared(all_rows, names, tmp_path / "comparisons")
+    assert "difference" not in table
+    row = next(line for line in table.splitlines() if line.startswith("MAP@R"))
+    assert row.split()[1:] == ["30.00", "32.00", "50.00"]
+    p_values = []
+    pairs = (("ms", "triplet"), ("ms", "margin"), ("triplet", "margin"))
+    for first, second in pairs:
+        p_values.append(stats.ttest_ind(scores[first], scores[second], equal_var=False).pvalue)
+    expected = sorted(p_values)
+    corrected = {expected[0]: 3 * expected[0], expected[2]: expected[2]}  # Holm's factors: 3, 2, 1
+    corrected[expected[1]] = max(3 * expected[0], 2 * expected[1])
+    rows = [line.split() for line in tests.splitlines()[2:5]]
+    assert [row[2] for row in rows] == ["+2.33", "+19.67", "+17.33"]
+    for row, p_value in zip(rows, p_values, strict=True):
+        assert float(row[3]) == pytest.approx(p_value, rel=5e-3)
+        assert float(row[4]) == pytest.approx(corrected[p_value], rel=5e-3)
+    assert "Holm" in tests
+    assert (tmp_path / "comparisons").joinpath(curves.split()[-1]).is_file()
+
+
+def test_seeds_of_a_configuration_are_tested_together(three_losses, tmp_path):
+    _, all_rows = three_losses
+    tests = compared(all_rows, ["ms0", "ms1", "margin0"], tmp_path)[2]
+    assert len(tests.splitlines()) == 2 + 1 + 1  # titles, line, a pair, the correction
+    assert "no test" in compared(all_rows, ["ms0", "ms1", "ms2"], tmp_path)[2]
+
+
+def test_a_narrow_comparison_names_the_runs_that_it_hides(three_losses, tmp_path):
+    _, all_rows = three_losses
+    names = [f"{loss}{seed}" for loss in ("ms", "triplet", "margin") for seed in range(3)]
+    shown = compared(all_rows, names, tmp_path, width=60)
+    assert max(len(line) for line in shown[0].splitlines()) <= 60
+    assert "hidden (narrow terminal): " in shown[0]
+    (picture,) = tmp_path.glob("*.png")
+    assert picture.name.endswith(".png")
+    assert "-and-5-" in picture.name
 
 
 def test_ages():

@@ -13,6 +13,21 @@ def test_numbers_of_classes_are_rows_of_maps():
         assert len(figure.axes) == rows
 
 
+def test_a_map_names_its_projection():
+    points = SplitEmbeddings(torch.randn(24, 3), torch.arange(24) % 4)
+    title = draw_maps({"x": points}, "my title", [4]).get_suptitle()
+    assert "my title" in title
+    assert "t-SNE" in title
+
+
+def test_classes_of_equal_colors_have_other_markers():
+    points = SplitEmbeddings(torch.randn(90, 3), torch.arange(90) % 45)
+    groups = draw_maps({"x": points}, "x", [45]).axes[0].collections
+    assert [len(group.get_offsets()) for group in groups] == [40, 40, 10]
+    shapes = {group.get_paths()[0].vertices.tobytes() for group in groups}
+    assert len(shapes) == 3
+
+
 def unit(shape):
     return torch.nn.functional.normalize(torch.randn(shape), dim=1)
 

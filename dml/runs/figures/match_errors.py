@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -54,9 +55,20 @@ def draw_match_errors(
         right.axvline(errors.threshold, color=color, lw=1, ls="--")
     smallest = curve.fmr[curve.fmr > 0].min().item()
     left.set_xscale("symlog", linthresh=100 * smallest)  # zero matches have a point too
+    ticks = _decades(100 * smallest)
+    left.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    left.minorticks_off()
     left.set(title=title, xlabel="FMR, percent", ylabel="FNMR, percent")
-    right.set(title="a pair matches below the threshold", xlabel="threshold (distance)")
+    right.set(
+        title="a pair matches below the threshold", xlabel="threshold (distance)", ylabel="percent"
+    )
     for axis in (left, right):
         axis.legend()
         tidy(axis)
     save(figure, path, origin)
+
+
+def _decades(smallest: float) -> list[float]:
+    """Returns 0 and the powers of ten that are not too near to it, up to 100, for an axis."""
+    lowest = math.ceil(math.log10(3 * smallest))
+    return [0.0] + [10.0**power for power in range(lowest, 3)]

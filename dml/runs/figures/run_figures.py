@@ -39,8 +39,10 @@ from dml.tracking import History
 GROUPS, GROUP_IMAGES = 20, 8  # of a picture of near-duplicates
 MAP_STAGES = 4  # maps of stages
 DPI, LARGEST_SIDE = 130, 60_000  # pixels per inch, and of a side: matplotlib draws up to 65,535
+FRAMES = "frame green: of the query's class, red: of another"
 BEFORE, AFTER = "before training", "after training"  # names of networks
 WHITE, EMPTY = "#ffffff", torch.full((3, 1, 1), 255, dtype=torch.uint8)  # no image
+WITHOUT_CONSTANT = "loss_without_constant"  # column of `history.csv`
 PANELS: Any = {"figsize": (7, 5.5), "height_ratios": (2, 1), "layout": "constrained"}
 
 
@@ -194,7 +196,7 @@ def draw_neighbors(
         caption = f"{title}: {right.sum()} of {right.size} of the query's class"
         frames = np.where(right, GREEN, RED).ravel().tolist()
         grids[caption] = images(gallery, neighbors.cpu().numpy().ravel()), frames
-    save(draw_grids(grids, name), path)
+    save(draw_grids(grids, f"{name} ({FRAMES})"), path)
 
 
 def draw_search_results(
@@ -336,15 +338,19 @@ def learning_curve(
     """
     figure, (top, bottom) = plt.subplots(2, 1, sharex=True, **PANELS)
     alone = len(histories) == 1
+    loss_label = "training loss"
     for rows in histories:
         _draw_scores(top, rows, "epoch", select, alone)
-        column = "loss_without_constant" if "loss_without_constant" in rows else "loss"
+        column = "loss"
+        if WITHOUT_CONSTANT in rows:
+            column = WITHOUT_CONSTANT
+            loss_label = "training loss\nwithout its constant"
         losses = rows.reindex(columns=["epoch", column]).dropna()
         bottom.plot(*losses.to_numpy().T, ".-", color=BLUE, alpha=1 if alone else 0.5)
     before = _scale(select) * histories[0][select][0]
     top.axhline(before, label=f"untrained {before:.1f}", color=GREY, lw=1, ls="--", zorder=1)
     top.set(title=name, ylabel=f"{_score_label(select)}, {classes}")
-    bottom.set(xlabel="epoch", ylabel="training loss")
+    bottom.set(xlabel="epoch", ylabel=loss_label)
     top.legend()
     tidy(top)
     tidy(bottom)
@@ -382,8 +388,9 @@ def stage_curve(rows: pd.DataFrame, select: str, name: str, path: Path) -> None:
     figure, (top, bottom) = plt.subplots(2, 1, **PANELS)
     stages = rows.groupby("stage")
     _draw_scores(top, rows, "step", select, alone=True)
-    for step in stages["step"].last()[:-1]:
-        top.axvline(step, color=GREY, lw=1, ls=":")
+    for number, step in enumerate(stages["step"].last()[:-1]):
+        label = None if number else "end of a stage"
+        top.axvline(step, color=GREY, lw=1, ls=":", label=label)
     top.set(xlabel="step", ylabel=_score_label(select))
     top.set_title(f"{name}: {len(stages)} stage{'s' * (len(stages) > 1)}")
     top.legend()

@@ -272,6 +272,8 @@ class Study:
             figure = np.atleast_1d(draw()).flat[0].figure  # of an axis, or of an array of them
             # "constrained" fails for a single plot, "tight" puts the color bar onto several.
             single = len(self.space) == 1 or kind == "contour"
+            if kind == "history":  # Optuna's legend takes half of the width
+                figure.axes[0].legend(loc="lower right")
             figure.set_layout_engine("tight" if single else "constrained")
             save(figure, self.folder.figures / f"search_{kind}.png")
 

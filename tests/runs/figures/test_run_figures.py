@@ -44,6 +44,19 @@ def test_the_best_evaluation_is_marked(tmp_path):
     assert Image.open(tmp_path / "curve.png").width > 500
 
 
+@pytest.mark.parametrize("constant", [None, 0.5])
+def test_the_axis_of_the_loss_says_what_is_drawn(tmp_path, monkeypatch, constant):
+    rows = [{"epoch": epoch, "map_at_r": 0.5, "loss": 1.0} for epoch in range(3)]
+    if constant is not None:
+        rows = [{**row, "loss_without_constant": constant} for row in rows]
+    figures = []
+    monkeypatch.setattr(run_figures, "save", lambda figure, *_: figures.append(figure))
+    learning_curve([pd.DataFrame(rows)], "map_at_r", "x", tmp_path / "curve.png")
+    bottom = figures[0].axes[1]
+    assert ("without its constant" in bottom.get_ylabel()) == (constant is not None)
+    assert set(bottom.lines[0].get_ydata()) == {constant or 1.0}
+
+
 @pytest.mark.pictures
 def test_the_ends_of_stages_are_kept_and_drawn(run_tiny):
     few = ("method.stage_patience=1", "protocol.epochs=8", "optim.lr=0", "data.batch_size=16")

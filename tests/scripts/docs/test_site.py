@@ -1,6 +1,8 @@
 """The folder from which a site is built: plain Markdown that any builder reads."""
 
+import json
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -9,14 +11,23 @@ import yaml
 from dml.core.errors import UserError
 from scripts.docs.equations import draw_equations
 from scripts.docs.python_reference import describe
-from scripts.docs.site import make_navigation, make_page, rewrite_links, write_site
+from scripts.docs.site import (
+    find_repository,
+    make_navigation,
+    make_notebook_page,
+    make_page,
+    rewrite_links,
+    web_address,
+    write_site,
+)
 
 ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
-def repository(tmp_path):
+def repository(tmp_path, monkeypatch):
     """A clone with three pages, a picture, and a document at its root."""
+    monkeypatch.delenv("GITHUB_REPOSITORY", raising=False)
     for name, text in {
         "docs/index.md": "# Start\n\n[results](results/README.md), [changes](../CHANGELOG.md)\n",
         "docs/results/README.md": "# Results\n\n![a picture](plot.png) [start](../index.md)\n",
@@ -60,6 +71,66 @@ def test_the_folder_has_every_page_and_picture(repository):
     assert yaml.safe_load((repository / "build/nav.yml").read_text()) == {
         "nav": ["index.md", {"More": ["changelog.md", "results/index.md", "results/study.md"]}]
     }
+
+
+def test_the_navigation_has_the_address_of_the_repository(repository):
+    commands = ("init -q", "remote add origin git@example.org:lab/bench.git")
+    for words in commands:
+        subprocess.run(["git", "-C", str(repository), *words.split()], check=True)
+    (repository / "docs/.nav.yml").write_text("nav:\n- '*.md'\n- results/*.md\n")
+    write_site(repository, repository / "build")
+    settings = yaml.safe_load((repository / "build/nav.yml").read_text())
+    assert settings["repo_url"] == "https://example.org/lab/bench"
+    assert settings["repo_name"] == "bench"
+
+
+@pytest.mark.parametrize(
+    ("remote", "address"),
+    [
+        ("git@example.org:lab/bench.git", "https://example.org/lab/bench"),
+        ("ssh://git@example.org/lab/bench.git", "https://example.org/lab/bench"),
+        ("https://example.org/lab/bench", "https://example.org/lab/bench"),
+        ("https://name:secret@example.org/lab/bench.git", "https://example.org/lab/bench"),
+        ("/data/bench.git", ""),
+        ("../bench", ""),
+        ("", ""),
+    ],
+)
+def test_addresses_of_remotes(remote, address):
+    assert web_address(remote) == address
+
+
+def test_a_workflow_knows_the_address(tmp_path, monkeypatch):
+    monkeypatch.setenv("GITHUB_SERVER_URL", "https://example.org")
+    monkeypatch.setenv("GITHUB_REPOSITORY", "lab/bench")
+    assert find_repository(tmp_path) == "https://example.org/lab/bench"
+
+
+def test_a_notebook_becomes_a_page(repository):
+    cells = [
+        {"cell_type": "markdown", "source": ["# Tour\n", "\n", "Text."]},
+        {"cell_type": "code", "source": ["x = 1\n", "print(x)"], "outputs": ["anything"]},
+    ]
+    notebook = json.dumps({"cells": cells})
+    (repository / "docs/tour.ipynb").write_text(notebook)
+    (repository / "docs/index.md").write_text("# Start\n\n[a notebook](tour.ipynb)\n")
+    (repository / "docs/.nav.yml").write_text("nav:\n- '*.md'\n- results/*.md\n")
+    write_site(repository, repository / "build")
+    page = (repository / "build/pages/tour.md").read_text()
+    assert page == make_notebook_page(notebook, "tour.ipynb")
+    assert page.startswith('# Tour\n\n<a href="tour.ipynb"')
+    assert page.endswith("Text.\n\n```python\nx = 1\nprint(x)\n```\n")
+    assert (repository / "build/pages/tour.ipynb").read_text() == notebook
+    assert "[a notebook](tour.md)" in (repository / "build/pages/index.md").read_text()
+
+
+def test_a_section_without_pages_is_left_out(repository):
+    file = repository / "docs/.nav.yml"
+    file.write_text("nav:\n- Start: index.md\n- More: [More: ['other/*.md']]\n- Rest: ['*.md']\n")
+    assert make_navigation(file, ["a.md", "index.md"]) == [
+        {"Start": "index.md"},
+        {"Rest": ["a.md"]},
+    ]
 
 
 def test_a_page_without_a_section_is_named(repository):
@@ -109,6 +180,18 @@ def test_equations_are_mathml():
 
 
 @pytest.mark.parametrize(
+    ("equation", "raised"),
+    [("c'", True), ("q_{cc'}", True), ("f''(x)", True), ("c^\\prime", True), ("x^2", False)],
+)
+def test_primes_are_no_small_superscripts(equation, raised):
+    """Fonts have them raised already."""
+    pytest.importorskip("latex2mathml")
+    page = draw_equations(f"${equation}$")
+    assert bool(re.search(r'<mo lspace="0" rspace="0">&#x0203[23];</mo></mrow>', page)) == raised
+    assert ("<msup>" in page) != raised
+
+
+@pytest.mark.parametrize(
     "text", ["a `$x$` b", "```sh\necho $a $b$c\n```", "a <code>$x$</code> b", "5 $ or $6", "\\$x$"]
 )
 def test_code_and_amounts_are_no_equations(text):
@@ -153,7 +236,7 @@ def test_members_are_the_documented_public_methods():
 def test_every_page_of_the_repository_is_in_the_navigation_once():
     pages = [path.relative_to(ROOT / "docs").as_posix() for path in ROOT.glob("docs/**/*.md")]
     pages = [page.replace("README.md", "index.md") for page in pages]
-    pages += ["benchmarks.md", "changelog.md", "contributing.md"]
+    pages += ["benchmarks.md", "changelog.md", "contributing.md", "notebooks/tour.md"]
     navigation = str(make_navigation(ROOT / "docs/.nav.yml", sorted(pages)))
     named = re.findall(r"'([\w/]+\.md)'", navigation)
     assert sorted(named) == sorted(pages)
