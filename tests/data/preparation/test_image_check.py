@@ -122,7 +122,7 @@ def test_a_check_works_where_nothing_can_be_written(tmp_path):
 def test_a_stored_check_of_another_form_is_made_again(tmp_path, stored):
     index = read_folder(raw_images(tmp_path / "raw"))
     first = exclude_undecodable(index, False, tmp_path / "cache")
-    (file,) = (tmp_path / "cache").glob("checked-*.json")
+    (file,) = (tmp_path / "cache").glob("checked-*.npz")
     file.write_text(stored)
     assert exclude_undecodable(index, False, tmp_path / "cache").content == first.content
 
