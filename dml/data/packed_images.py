@@ -11,6 +11,7 @@ import os
 import re
 from bisect import bisect_right
 from collections import OrderedDict
+from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
 from threading import Lock
@@ -42,8 +43,11 @@ class Packed(NamedTuple):
 def split_packed(image: str | Path) -> Packed | None:
     """Returns where an image is by its name; None: it is a file of its own."""
     name = os.fspath(image)
-    if "#" not in name:
-        return None
+    return _split(name) if "#" in name else None
+
+
+@lru_cache(maxsize=64)  # decoding asks several times for the same image
+def _split(name: str) -> Packed | None:
     if match := MEMBER.fullmatch(name):
         return Packed(Path(match[1]), int(match[2]), int(match[3]))
     if match := ROW.fullmatch(name):
