@@ -297,7 +297,7 @@ def _text(value: Any) -> str | None:
     return text or None
 
 
-def _show(listing: Listing, row: int) -> str:
+def _show(listing: Listing, row: np.integer[Any]) -> str:
     return show_line(str(listing.names[int(row)]))
 
 

@@ -175,10 +175,10 @@ class _Stored:
         with (
             suppress(OSError),
             replace_file(self.path) as temporary,
-            open(temporary, "wb") as file,
+            open(temporary, "wb") as opened,
         ):
             np.savez(
-                file,
+                opened,
                 described=np.frombuffer(described, np.uint8),
                 names=joined.names.data,
                 ends=joined.names.ends,
