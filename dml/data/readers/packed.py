@@ -22,13 +22,14 @@ from dml.core.plain_text import show_line
 from dml.core.regular_files import open_regular
 from dml.data.image_formats import is_readable
 from dml.data.image_names import ImageNames
-from dml.data.packed_images import IMAGE, Packed, join_packed
+from dml.data.packed_images import Packed, join_packed
 from dml.data.readers.packed_listing import Listing, Row, list_files
+from dml.data.unpacked_tables import IMAGE, count_bytes, unpack_table
 
 TAR, PARQUET = ".tar", ".parquet"
 FORMATS = {TAR: "a tar archive", PARQUET: "a Parquet file"}
 BLOCK = 512  # bytes of a header in an archive
-MANY = 1000  # rows of a group that are decoded for one image
+SMALL = 1 << 26  # bytes of decoded images, up to which those of tables stay in memory
 LABELS = (".cls", ".json")
 log = logging.getLogger(__name__)
 
@@ -86,23 +87,23 @@ def read_packed_images(
         root: for messages.
         files: of one format.
         labeled: whether every image must have a label; False: labels are left out unless all have.
-        folder: of the stored list, from which files that have not changed are not read again; None:
-            nothing is stored.
+        folder: of the stored list, from which files that have not changed are not read again.
+            Tables of more than `SMALL` are unpacked, each beside itself, to be read at random.
+            None: nothing is stored.
 
     Raises:
         UserError: a file is damaged, has other columns or no images, or a label, a split or a
             member is missing, doubled or of another type.
     """
-    notes: list[str] = []
     read = _read_archive
     if files[0].suffix.lower() == PARQUET:
         read = _read_table
     listing = list_files(files, read, folder)
     if not len(listing.names):
         _refuse(root, "there are no images in it; their names end in .jpg, .png …")
-    if read is _read_table:
-        for file in files:
-            notes += _describe_groups(file)
+    notes = []
+    if read is _read_table and folder is not None:
+        notes = _unpack_tables(files)
     columns = {}
     if _has_labels(root, listing, labeled):
         columns["label"] = listing.labels
@@ -276,19 +277,19 @@ def _name_label(label: int | str | None, classes: Sequence[str]) -> str | None:
     return classes[label] if 0 <= label < len(classes) else None
 
 
-def _describe_groups(file: Path) -> list[str]:
-    """Returns a note on a table whose rows are stored in large groups; none for others."""
-    from pyarrow import parquet
-
-    metadata = parquet.read_metadata(file)
-    groups = range(metadata.num_row_groups)
-    most = max((metadata.row_group(number).num_rows for number in groups), default=0)
-    if most <= MANY:
+def _unpack_tables(files: Sequence[Path]) -> list[str]:
+    """Unpacks tables that do not stay in memory (`dml.data.unpacked_tables`); returns notes."""
+    sizes = [count_bytes(file) for file in files]
+    if sum(sizes) <= SMALL:
         return []
-    return [
-        f"{file} has groups of {most:,} rows, each decoded for one image; write it with "
-        f"row_group_size=100, or as tar shards"
-    ]
+    for file in files:
+        if not unpack_table(file):
+            return [
+                f"{file} cannot be unpacked to {file.parent / '.cache'}, where {sum(sizes):,} "
+                f"bytes must be free and may be written; shuffled, each image decodes a group of "
+                f"rows: free them, or write tar shards"
+            ]
+    return []
 
 
 def _text(value: Any) -> str | None:

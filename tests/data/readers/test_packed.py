@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import tarfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -220,18 +221,89 @@ def test_tables_are_read_in_a_forked_process(tmp_path: Path) -> None:
     assert os.waitpid(child, 0)[1] == 0
 
 
-def test_few_groups_of_rows_stay_in_memory(tmp_path: Path) -> None:
+def test_few_groups_of_rows_stay_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packed_images, "KEPT_BYTES", 500)
+    packed_images._groups.clear()
     index = read_folder(write_table(tmp_path / "t.parquet", rows=12, group=1, label=["a", "b"] * 6))
     packed_images._tables.clear()
     for image in index.images:
         assert read_packed(split_packed(image)) == picture(int(Path(image).stem))
-    (table,) = packed_images._tables.values()
-    assert len(table.groups) == packed_images.GROUPS
+    assert 1 <= len(packed_images._groups) < 5
+    for limit, kept in ((1, 1), (1 << 20, 12)):  # of a group that is larger than the limit, too
+        monkeypatch.setattr(packed_images, "KEPT_BYTES", limit)
+        for image in index.images:
+            read_packed(split_packed(image))
+        assert len(packed_images._groups) == kept
 
 
-def test_large_groups_have_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dml.data.readers.packed.MANY", 3)
-    assert any("groups of 4 rows" in note for note in read_folder(as_table(tmp_path)).notes)
+def test_few_tables_stay_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packed_images, "TABLES", 2)
+    for number in range(5):
+        write_table(tmp_path / f"{number}.parquet", label=LABELS)
+    index = read_folder(f"{tmp_path}/*.parquet")
+    for row in (*range(30), *range(0, 30, 7)):
+        assert read_packed(split_packed(index.images[row])) == picture(row % 6)
+    assert len(packed_images._tables) == 2
+    tables = {id(table) for table in packed_images._tables.values()}
+    assert {table for table, _ in packed_images._groups} <= tables
+
+
+@pytest.fixture
+def large_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables of any size are unpacked."""
+    monkeypatch.setattr("dml.data.readers.packed.SMALL", 0)
+
+
+@pytest.mark.usefixtures("large_tables")
+def test_large_tables_are_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Structs and binary columns; a row without bytes has none, and a table that changes others."""
+    plain = read_folder(as_table(tmp_path))
+    images = [picture(0), None, picture(2), picture(3)]
+    binary = write_table(tmp_path / "binary.parquet", 4, label=["a", "b"] * 2, image=images)
+    with monkeypatch.context() as patch:
+        patch.setattr(packed_images, "_open_table", None)  # no group of rows is decoded
+        for row in (5, 0, 3):
+            assert read_packed(split_packed(plain.images[row])) == picture(row)
+        index = read_folder(binary)
+        assert read_packed(split_packed(index.images[3])) == picture(3)
+        with pytest.raises(OSError, match="row 1 has no bytes"):
+            read_packed(split_packed(index.images[1]))
+        with pytest.raises(OSError, match="no row 4"):
+            read_packed(Packed(binary, 4, None))
+    write_table(binary, 4, label=["a", "b"] * 2)
+    assert read_packed(split_packed(index.images[1])) == picture(1)  # before it is unpacked again
+    read_folder(binary)
+    assert read_packed(split_packed(index.images[1])) == picture(1)
+    assert len(list((tmp_path / ".cache").glob("unpacked-*.bytes"))) == 2
+
+
+@pytest.mark.usefixtures("large_tables")
+@pytest.mark.parametrize("name", ["unpacked-*.bytes", "unpacked-*.npy"])
+def test_a_damaged_copy_of_a_table_is_named(tmp_path: Path, name: str) -> None:
+    index = read_folder(as_table(tmp_path))
+    (file,) = (tmp_path / ".cache").glob(name)
+    file.write_bytes(file.read_bytes()[:100])
+    with pytest.raises(UserError, match=r"unpacked-.* is damaged; delete it"):
+        load_image(index.images[5])
+    file.unlink()
+    if file.suffix == ".npy":
+        read_folder(tmp_path / "photos.parquet")
+        assert load_image(index.images[5]).shape == (3, 5, 7)
+
+
+@pytest.mark.usefixtures("large_tables")
+def test_tables_are_read_where_nothing_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = as_table(tmp_path)
+    (tmp_path / ".cache").touch()
+    (note,) = read_folder(table).notes
+    assert "cannot be unpacked to" in note
+    (tmp_path / ".cache").unlink()
+    monkeypatch.setattr("shutil.disk_usage", lambda path: shutil._ntuple_diskusage(9, 9, 9))
+    (note,) = read_folder(table).notes
+    assert "bytes must be free" in note
+    assert load_image(read_folder(table).images[5]).shape == (3, 5, 7)
 
 
 def test_lists_of_images_need_no_labels(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
