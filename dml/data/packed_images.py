@@ -72,16 +72,34 @@ def read_packed(packed: Packed) -> bytes:
     """Returns the bytes of an image.
 
     Raises:
-        OSError: the file is missing, shorter or no table, or the row has no bytes.
+        OSError: the file is missing, has changed or is no table, or the row has no bytes.
     """
     if packed.size is None:
         return _read_row(packed.file, packed.start)
     with open_regular(packed.file) as file:
+        _check_state(packed.file, os.fstat(file.fileno()))
         file.seek(packed.start)
         data = file.read(packed.size)
     if len(data) < packed.size:
         raise OSError(0, f"{packed.file} ends before byte {packed.start + packed.size:,}")
     return data
+
+
+def expect_state(file: Path, size: int, modified: int) -> None:
+    """Lets `read_packed` refuse a file that is another one than that of which images were listed.
+
+    Args:
+        file: the archive or table.
+        size, modified: bytes and modification time (ns) when it was listed.
+    """
+    _listed[file] = size, modified
+
+
+def _check_state(file: Path, status: os.stat_result) -> None:
+    """Raises OSError if a file has changed since its images were listed."""
+    state = status.st_size, status.st_mtime_ns
+    if _listed.get(file, state) != state:
+        raise OSError(0, f"{file} has changed since its images were listed; start again")
 
 
 class _Table:
@@ -123,6 +141,7 @@ def _read_row(path: Path, row: int) -> bytes:
         OSError: the table is missing or damaged, or the row has no bytes.
     """
     status = os.stat(path)
+    _check_state(path, status)
     data = read_unpacked(unpacked_path(path, status), row)
     if data is None:
         key = path, status.st_mtime_ns, status.st_size
@@ -155,6 +174,7 @@ def _forget_tables() -> None:
     _groups.clear()
 
 
+_listed: dict[Path, tuple[int, int]] = {}
 _lock = Lock()
 _tables: OrderedDict[tuple[Path, int, int], _Table] = OrderedDict()
 _groups: OrderedDict[tuple[int, int], Any] = OrderedDict()  # table and number → images

@@ -48,6 +48,8 @@ RECORD = np.dtype(
 )
 KNOWN, HAS_CONTENT, DECODED, TRANSPARENT = 1, 2, 4, 8
 SAVE_SECONDS = 30.0  # between two times that an unfinished check is stored
+# Errors of a file that is cut off, or that other software has written.
+DAMAGED = (ValueError, TypeError, AttributeError, LookupError, EOFError, OverflowError, BadZipFile)
 DIGITS = 16  # of a hash, in hexadecimal
 
 
@@ -357,7 +359,7 @@ def _find_changed(checked: CheckedImages, states: np.ndarray) -> np.ndarray:
 def _load(path: Path, count: int) -> CheckedImages:
     """Returns what is stored of images; of those in a file of another form nothing."""
     with (
-        suppress(OSError, ValueError, TypeError, KeyError, EOFError, BadZipFile),
+        suppress(OSError, *DAMAGED),
         open_regular(path) as opened,
         np.load(opened, allow_pickle=False) as arrays,
     ):

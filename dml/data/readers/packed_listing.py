@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
+from zipfile import BadZipFile
 
 import numpy as np
 import pandas as pd
@@ -22,10 +23,13 @@ from dml.core.regular_files import open_regular
 from dml.core.signals import raise_on_signals
 from dml.data.image_index import hash_words
 from dml.data.image_names import ImageNames
+from dml.data.packed_images import expect_state
 
 FORM = 1  # counts changes of what is read and stored
 FEW = 10_000  # images; fewer are listed in a second or two, and not stored
 SAVE_SECONDS = 30.0  # between two times that an unfinished list is stored
+# Errors of a file that is cut off, or that other software has written.
+DAMAGED = (ValueError, TypeError, AttributeError, LookupError, EOFError, OverflowError, BadZipFile)
 TEXTS = ("label", "split", "category")
 
 
@@ -110,8 +114,7 @@ class _Stored:
         self._states: dict[Path, list[int]] = {}
         self._codes: list[dict[str, int]] = [{} for _ in TEXTS]
         self._saved = time.monotonic()
-        # Damaged, or written by other software: read again
-        with suppress(OSError, ValueError, TypeError, KeyError, IndexError, EOFError):
+        with suppress(OSError, *DAMAGED):
             self._load(files)
 
     def _load(self, files: Sequence[Path]) -> None:
@@ -189,6 +192,8 @@ class _Stored:
 
     def join(self, files: Sequence[Path]) -> Listing:
         """Returns the images of all files, in the order of these."""
+        for file in files:
+            expect_state(file, *self._states[file])
         joined = _join([self.parts[file] for file in files])
         texts = []
         for column, codes in enumerate(self._codes):
