@@ -69,6 +69,11 @@ def undisturbed(shards):
 POINTS = ["after_step:4", "before_rename:1", "before_rename:2", "before_rename:4"]
 
 
+@pytest.mark.promise(
+    "guides/how_it_grows.md",
+    "a run or its first start is killed while shards are listed, while they are checked or in the "
+    "training: the same command continues, and the result is equal",
+)
 @pytest.mark.parametrize("point", POINTS)
 def test_killed_and_continued(shards, point):
     """While shards are listed and checked (the first files), and while it trains."""

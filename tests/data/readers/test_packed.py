@@ -294,6 +294,10 @@ def test_a_damaged_copy_of_a_table_is_named(tmp_path: Path, name: str) -> None:
         assert load_image(index.images[5]).shape == (3, 5, 7)
 
 
+@pytest.mark.promise(
+    "guides/how_it_grows.md",
+    "the copy of a Parquet table cannot be written: a note says so, and the table itself is read",
+)
 @pytest.mark.usefixtures("large_tables")
 def test_tables_are_read_where_nothing_can_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
