@@ -1,4 +1,7 @@
-"""Atomic writing of files: readers see either the old or the new content, never a part of it."""
+"""Atomic writing of files: readers see either the old or the new content, never a part of it.
+
+`append_bytes` alone writes behind what is there.
+"""
 
 from __future__ import annotations
 
@@ -108,6 +111,31 @@ def write_bytes(path: str | Path, content: bytes) -> None:
     """Writes `content` to `path`, atomically."""
     with replace_file(path) as temporary:
         temporary.write_bytes(content)
+
+
+def append_bytes(path: str | Path, content: bytes) -> None:
+    """Writes `content` behind that of a file, and syncs it; after an error the file is as before.
+
+    A reader, or a crash, may see a part of `content`.
+
+    Raises:
+        UserError: the folder of a lock of this process was deleted meanwhile.
+        OSError: there is no such file, or it cannot be written; it names the file.
+    """
+    check_held(Path(path))
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+    try:
+        size = os.fstat(descriptor).st_size
+        try:
+            with open(descriptor, "ab", closefd=False) as file:
+                file.write(content)
+            os.fsync(descriptor)
+        except OSError as error:  # such as a full disk
+            error.filename = str(path)
+            os.ftruncate(descriptor, size)
+            raise
+    finally:
+        os.close(descriptor)
 
 
 def write_json(path: str | Path, value: Any) -> None:

@@ -157,8 +157,9 @@ def _hash_images(index: ImageIndex, seed: int) -> list[str]:
 
 def _name_images(index: ImageIndex) -> Sequence[str]:
     """Returns a name per image: its path in the dataset, its pixels, or else its number."""
-    if index.relative_files is not None:
-        return [name.replace(os.sep, "/") for name in index.relative_files]
+    names = index.relative_files
+    if names is not None:
+        return [name.replace(os.sep, "/") for name in names]
     images = index.images
     if isinstance(images, np.ndarray) and images.dtype != object:
         return [hashlib.sha256(image.tobytes()).hexdigest() for image in images]

@@ -106,9 +106,14 @@ def decode_image(
 
 
 def _decode_file(image: Path, apply_orientation: bool, background: str, max_pixels: int) -> Decoded:
-    check_pixels(image, max_pixels)
+    data = None
     try:
-        data = _read_bytes(image)
+        if split_packed(image) is not None:  # read once, header and pixels
+            data = _read_bytes(image)
+        check_pixels(image, max_pixels, data)
+        packed = data
+        if data is None:
+            data = _read_bytes(image)
     except OSError as error:
         name = show_line(str(image))
         raise UserError(f"data: cannot read {name}: {error.strerror}") from error
@@ -117,7 +122,7 @@ def _decode_file(image: Path, apply_orientation: bool, background: str, max_pixe
             return Decoded(_decode_jpeg(torch.from_numpy(data), apply_orientation), False)
         except (RuntimeError, AttributeError):
             pass  # an unusual or damaged file, or no operator: Pillow reads it or explains why not
-    return _decode_with_pillow(image, apply_orientation, background, max_pixels)
+    return _decode_with_pillow(image, apply_orientation, background, max_pixels, packed)
 
 
 def _read_bytes(image: Path) -> np.ndarray:
@@ -128,7 +133,7 @@ def _read_bytes(image: Path) -> np.ndarray:
         return np.fromfile(opened, dtype=np.uint8)
 
 
-def check_pixels(file: Path, max_pixels: int) -> None:
+def check_pixels(file: Path, max_pixels: int, data: np.ndarray | None = None) -> None:
     """Compares the size in an image's header with a limit, before anything is decoded.
 
     Files without a readable header pass: decoding them explains why it fails.
@@ -139,7 +144,7 @@ def check_pixels(file: Path, max_pixels: int) -> None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            with open_image(file, max_pixels) as opened:
+            with open_image(file, max_pixels, data) as opened:
                 width, height = opened.size
     except Image.DecompressionBombError as error:
         raise _too_large(file, first_line(error), max_pixels) from error
@@ -157,14 +162,18 @@ def _too_large(file: Path, reason: str, max_pixels: int) -> UserError:
     )
 
 
-def open_image(file: Path, max_pixels: int) -> Image.Image:
-    """Opens an image, of which only the header is read.
+def open_image(file: Path, max_pixels: int, data: np.ndarray | None = None) -> Image.Image:
+    """Opens an image, of which only the header is read; or its bytes, if they were read before.
 
     A larger limit than Pillow's stands in for it meanwhile.
     """
     prepare_format(str(file))
-    packed = split_packed(file)
-    source = file if packed is None else BytesIO(read_packed(packed))
+    packed = split_packed(file) if data is None else None
+    source: Path | BytesIO = file
+    if data is not None:
+        source = BytesIO(data.tobytes())
+    elif packed is not None:
+        source = BytesIO(read_packed(packed))
     if max_pixels <= MAX_IMAGE_PIXELS:
         return Image.open(source)
     with _limit_of_pillow:
@@ -219,10 +228,14 @@ _decode_jpeg = _find_jpeg_decoder()
 
 
 def _decode_with_pillow(
-    path: Path | Image.Image, apply_orientation: bool, background: str, max_pixels: int
+    path: Path | Image.Image,
+    apply_orientation: bool,
+    background: str,
+    max_pixels: int,
+    data: np.ndarray | None = None,
 ) -> Decoded:
     try:
-        with _as_context(path, max_pixels) as opened:
+        with _as_context(path, max_pixels, data) as opened:
             _scale_transparent_color(opened)
             upright = _turn_upright(opened) if apply_orientation else opened
             image, transparent = compose(_to_eight_bits(upright, opened), background)
@@ -241,11 +254,13 @@ def _turn_upright(image: Image.Image) -> Image.Image:
     return upright
 
 
-def _as_context(image: Path | Image.Image, max_pixels: int) -> AbstractContextManager[Image.Image]:
+def _as_context(
+    image: Path | Image.Image, max_pixels: int, data: np.ndarray | None
+) -> AbstractContextManager[Image.Image]:
     """Returns an image of a file, which is closed at the end, or the one that is given."""
     if isinstance(image, Image.Image):
         return nullcontext(image)
-    return open_image(image, max_pixels)
+    return open_image(image, max_pixels, data)
 
 
 def compose(image: Image.Image, background: str = BACKGROUND) -> tuple[Image.Image, bool]:

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -17,6 +17,7 @@ import numpy as np
 
 from dml.core.counts import count_of, verb_for
 from dml.core.option_values import MAX_IMAGE_PIXELS
+from dml.data.image_names import ImageNames, texts_of
 from dml.data.packed_images import split_packed
 
 TESTED = ("test", "query", "gallery")
@@ -56,8 +57,9 @@ class ImageIndex:
     Attributes:
         name: id of the dataset.
         images: N paths (`split_box`: parts of images; `dml.data.packed_images`: in other files), a
-            uint8 array N×H×W×3 (RGB) for data that fits in memory, or any object with a length
-            whose items are images of Pillow or uint8 arrays H×W×3, made at every access.
+            list of which becomes `dml.data.image_names.ImageNames`; a uint8 array N×H×W×3 (RGB) for
+            data that fits in memory; or any object with a length whose items are images of Pillow
+            or uint8 arrays H×W×3, made at every access.
         labels: N integers 0..C−1, re-indexed in class order over the whole dataset.
         roles: N strings: `train`, `test`, `query`, `gallery`, or `unused`; with `shared_classes`
             also `validation`.
@@ -106,6 +108,7 @@ class ImageIndex:
     shared_classes: bool = False
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "images", _as_names(self.images))
         object.__setattr__(self, "labels", _check_labels(self.labels))
         object.__setattr__(self, "roles", np.asarray(self.roles))
         categories = _check_categories(self.categories, len(self.labels))
@@ -154,7 +157,7 @@ class ImageIndex:
             return None
         root = self.root or os.path.commonpath([file.parent for file in files])
         top = os.path.join(os.path.abspath(root), "")
-        return (os.path.abspath(file).removeprefix(top) for file in files)
+        return (_absolute(file).removeprefix(top) for file in texts_of(files))
 
     def names_of(self, *roles: str) -> list[str]:
         """Returns the names of the classes that have images with these roles, if there are any."""
@@ -190,6 +193,23 @@ class ImageIndex:
             sample = _spread(len(images), SIZES)
             content.append([file_of(images[row]).stat().st_size for row in sample])
         return _hash_json(content)
+
+
+def _as_names(images: Sequence[Any] | np.ndarray) -> Sequence[Any] | np.ndarray:
+    """Returns a list of paths in less memory, and other images as they are."""
+    is_list = isinstance(images, list | tuple) and len(images) > 0
+    if not is_list or not all(isinstance(image, Path) for image in images):
+        return images
+    try:
+        return ImageNames.of(images)
+    except UnicodeEncodeError:  # no file has such a name, which decoding says
+        return images
+
+
+def _absolute(path: str) -> str:
+    """Returns `os.path.abspath` of the text of a path, which has no empty parts and no dots."""
+    is_plain = path.startswith("/") and not path.startswith("//") and ".." not in path
+    return path if is_plain else os.path.abspath(path)
 
 
 def _check_labels(labels: Any) -> np.ndarray:
@@ -290,16 +310,43 @@ def join_box(file: Path, corners: Sequence[float]) -> Path:
 
 def hash_listing(files: Sequence[Path], *settings: object) -> str:
     """Returns a hash of `settings` and of the paths, sizes and modification times of files."""
-    listing = []
-    for file in files:
-        status = file_of(file).stat()
-        listing.append((os.path.abspath(file), status.st_size, status.st_mtime_ns))
+    states = zip(texts_of(files), read_states(files), strict=True)
+    listing = ((os.path.abspath(file), *state) for file, state in states)
     return _hash_json([*settings, listing])
+
+
+def read_states(files: Sequence[Path]) -> Iterator[tuple[int, int]]:
+    """Yields the size and the modification time (ns) of the file of each image.
+
+    Those of a file that holds several images are read once.
+
+    Raises:
+        OSError: a file is missing.
+    """
+    known: tuple[int, int] = 0, 0
+    start = ""  # of the names of images in the file before
+    for name in texts_of(files):
+        if not start or not name.startswith(start):
+            packed = split_packed(name)
+            status = (split_box(name)[0] if packed is None else packed.file).stat()
+            known = status.st_size, status.st_mtime_ns
+            start = "" if packed is None else f"{packed.file}#"
+        yield known
 
 
 def hash_text(text: str) -> str:
     """Returns 16 hex digits of the hash of a text, which may be the name of any file."""
-    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:16]
+    return hash_words([text])
+
+
+def hash_words(words: Iterable[str]) -> str:
+    """Returns `hash_text` of words with a space between two, which need not be in memory."""
+    digest = hashlib.sha256()
+    rest, between = iter(words), ""
+    while part := list(islice(rest, PART)):
+        digest.update(f"{between}{' '.join(part)}".encode(errors="surrogateescape"))
+        between = " "
+    return digest.hexdigest()[:16]
 
 
 def _hash_json(content: list[object]) -> str:

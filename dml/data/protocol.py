@@ -14,6 +14,7 @@ from dml.core.errors import UserError
 from dml.core.installation import shell_command
 from dml.core.option_values import SPLITS, has_seen_classes
 from dml.data.image_index import ImageIndex, Subset
+from dml.data.image_names import take_images, texts_of
 from dml.data.label_noise import LabelNoise, add_label_noise
 from dml.data.protocol_splits import CLASS_FOLDS, assign_halves
 
@@ -47,8 +48,10 @@ class Split:
     @property
     def names(self) -> list[list[str]]:
         """The paths of the images of each subset, or their numbers where there are no files."""
-        every = self.query.index.files or range(len(self.query.index.images))
-        return [[str(every[row]) for row in subset.rows] for subset in self.subsets]
+        every = self.query.index.files
+        if every is None:
+            return [[str(row) for row in subset.rows] for subset in self.subsets]
+        return [[*texts_of(take_images(every, subset.rows))] for subset in self.subsets]
 
 
 @dataclass(frozen=True)

@@ -129,6 +129,9 @@ def measure_embeddings(
         scored: embeddings of the images that are scored.
         validation: see `verification_errors`.
     """
+    names = list(names)
+    if not names:
+        return {}
     queries, labels = unit_rows(scored.query)[0], scored.query_labels
     functions = {
         "covering_radius": lambda: covering_radius(scored.query, labels),
@@ -139,7 +142,6 @@ def measure_embeddings(
             *scored[:4], self_index=scored.self_index, reciprocal_rank=True
         )["mrr_at_r"],
     }
-    names = list(names)
     metrics = {name: function() for name, function in functions.items() if name in names}
     metrics |= verification_errors(false_match_rates(names), scored, validation)
     agreement = [name for name in ("nmi", "ami") if name in names]

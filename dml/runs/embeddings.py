@@ -30,8 +30,8 @@ class Evaluator:
         options: loader options; their device is that of the network, and their part of the images
             that of this process.
         batch_size: images per batch.
-        world: the processes, each of which embeds a part of the images; all get all embeddings,
-            and the first one scores them.
+        world: the processes, each of which embeds a part of the images; the first one gets all
+            embeddings and scores them.
         backend: search of the neighbors, as for `retrieval_metrics`.
         metrics: further metrics of the user.
         select_metric: the metric that selects the best epoch, which is always among the scores.
@@ -81,25 +81,39 @@ class Evaluator:
         ]
 
     @torch.no_grad()
-    def embed(self, embedder: nn.Module) -> SplitEmbeddings:
-        """Embeds query and gallery in evaluation mode, and restores the mode of the network."""
+    def embed(self, embedder: nn.Module, everywhere: bool = True) -> SplitEmbeddings:
+        """Embeds query and gallery in evaluation mode, and restores the mode of the network.
+
+        Args:
+            embedder: the network.
+            everywhere: whether all processes get all embeddings; False: the first one alone, and
+                the others none (0×D).
+        """
+        gather = self.world.gather if everywhere else self.world.gather_on_main
         was_training = embedder.training
         embedder.eval()
         parts: list[Tensor] = []
         for subset, batches in zip(self.split.subsets, self._batches, strict=True):
-            local = self._embed_part(embedder, batches)
-            parts.append(self.world.gather(local, len(subset)))
+            part = self.world.local_slice(len(subset))
+            local = self._embed_part(embedder, batches, part.stop - part.start)
+            parts.append(gather(local, len(subset)))
             labels = subset.index.labels[subset.rows]  # of the dataset: both subsets share them
             parts.append(torch.from_numpy(labels).to(self.options.device))
         embedder.train(was_training)
         return SplitEmbeddings(*parts)
 
-    def _embed_part(self, embedder: nn.Module, batches: Batches) -> Tensor:
-        """Returns the embeddings of this process's part of a subset."""
-        rows = []
+    def _embed_part(self, embedder: nn.Module, batches: Batches, count: int) -> Tensor:
+        """Returns the embeddings of this process's part of a subset, of so many images."""
+        rows: Tensor | None = None
+        end = 0
         for images, _ in show_progress(batches, "embedding batch", len(batches)):
-            rows.append(embedder(images))
+            batch = embedder(images)
+            if rows is None:  # for all: a list of the batches would double them at the end
+                rows = batch.new_empty(count, *batch.shape[1:])
+            rows[end : end + len(batch)] = batch
+            end += len(batch)
             request = pending_stop() if self.world.size == 1 else None
             if request is not None:  # else the others wait for this part
                 raise request
-        return torch.cat(rows)
+        assert rows is not None
+        return rows

@@ -47,6 +47,7 @@ from dml.runs.figures.run_figures import draw_curves
 from dml.runs.folder.code_changes import find_code_notes, refuse_changed_code
 from dml.runs.folder.environment import record_environment
 from dml.runs.folder.run_folder import RunFolder, load_options
+from dml.runs.memory_check import check_memory
 from dml.runs.resource_errors import translate_resource_errors
 from dml.runs.summary import describe_batches, describe_run, list_notes, summarize
 from dml.runs.train_jobs import read_results, train_jobs, wait
@@ -255,6 +256,7 @@ class Experiment:
             if config.optim.schedule_unit == "steps":
                 length *= model.schedule.steps_per_epoch
             build = model.build_optimizer
+            check_memory(model.job, sizes[1], model.embedder, model.method)
             for form in config.evaluation.compress:
                 check_size(form, model.embedder.embedding_size, len(model.job.train), COMPRESS)
             notes = list(dict.fromkeys(model.check_custom_parts()))  # each once

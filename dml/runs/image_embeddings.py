@@ -33,6 +33,7 @@ from dml.data.decode import BACKGROUND as DEFAULT_BACKGROUND
 from dml.data.decode import map_in_threads
 from dml.data.image_dataset import ImageSource
 from dml.data.image_index import ImageIndex, Subset, describe_images
+from dml.data.image_names import take_images, texts_of
 from dml.data.loaders import resolve_eval_batch_size
 from dml.data.preparation.image_check import count_transparent, find_undecodable
 from dml.data.readers.folder import list_images
@@ -363,7 +364,7 @@ def _append(request: _Request, path: Path) -> ImageEmbeddings:
                 embedded = merge.embedded
                 kept = replace(
                     images.index,
-                    images=[images.index.images[row] for row in embedded],
+                    images=take_images(images.index.images, embedded),
                     labels=images.index.labels[embedded],
                     roles=images.index.roles[embedded],
                 )
@@ -442,7 +443,7 @@ def _leave_out_undecodable(images: _Images) -> _Images:
         log.warning("images: %d of %d are left out", len(problems), len(index.images))
     rest = replace(
         index,
-        images=[index.images[row] for row in kept],
+        images=take_images(index.images, np.array(kept)),
         labels=index.labels[kept],
         roles=index.roles[kept],
     )
@@ -564,7 +565,9 @@ def _embed_rows(
 
 def _names(index: ImageIndex) -> np.ndarray:
     """Returns the paths of images, or their numbers where they are no files."""
-    return np.array(list(map(str, index.files or range(len(index.images)))))
+    if index.files is None:
+        return np.array([*map(str, range(len(index.images)))])
+    return np.array([*texts_of(index.files)])
 
 
 def _describe_origin(request: _Request, index: ImageIndex) -> str:

@@ -47,6 +47,7 @@ class JobScores:
         self._has_test_curve = self._tests_apart and evaluation.test_curve
         self._is_untrained = scores_test and not continues  # until the first evaluation
         self._embeddings: dict[str, SplitEmbeddings] = {}  # of the test images, on the CPU
+        self._measures = evaluation.measures
         self._extra_metrics = ExtraMetrics(
             evaluation.measures,
             model.embedder,
@@ -57,7 +58,7 @@ class JobScores:
         self.untrained: dict[str, float] | None = None
         self._measured: dict[str, float] = {}  # of the best weights
         if self._tests_apart or (continues and draws):
-            self._embeddings[BEFORE] = model.embed(job.test).to("cpu")
+            self._embeddings[BEFORE] = self._embed(job.test).to("cpu")
         if self._tests_apart:
             self.untrained = self._score(job.test, self._embeddings[BEFORE])
             self.untrained |= self._score_classes(self._embeddings[BEFORE])
@@ -76,7 +77,7 @@ class JobScores:
         job = self.model.job
         if not len(job.validation.query):
             return {}
-        embeddings = self.model.embed(job.validation)
+        embeddings = self._embed(job.validation)
         metrics = self._score(job.validation, embeddings)
         if self._selects_accuracy:
             metrics |= self._score_classes(embeddings)
@@ -97,7 +98,7 @@ class JobScores:
             score = metrics.get(self.model.config.protocol.select_metric, NO_SCORE)
             if stopping.is_better(score):
                 self._embeddings[AFTER] = tested.to("cpu")
-        if embeddings.collapsed:
+        if self.model.world.broadcast_from_main(lambda: embeddings.collapsed):
             metrics[COLLAPSED] = 1.0
         return metrics
 
@@ -105,6 +106,10 @@ class JobScores:
     def _selects_accuracy(self) -> bool:
         """Whether every evaluation embeds the training images, for the score that selects."""
         return self.model.config.protocol.select_metric in ACCURACIES
+
+    def _embed(self, split: Split) -> SplitEmbeddings:
+        """Returns the embeddings of a split: on the first process, or for measures on all."""
+        return self.model.embed(split, everywhere=bool(self._measures))
 
     def _score(
         self, split: Split, embeddings: SplitEmbeddings, is_final: bool = False
@@ -120,7 +125,7 @@ class JobScores:
     def _embed_test_curve(self) -> SplitEmbeddings:
         if self._is_untrained:
             return self._embeddings[BEFORE]
-        return self.model.embed(self.model.job.test)
+        return self._embed(self.model.job.test)
 
     def score_test(
         self, rows: Sequence[Mapping[str, float]], best: Mapping[str, Any]
@@ -137,7 +142,7 @@ class JobScores:
         if not len(split.query):
             return {}
         if AFTER not in self._embeddings:
-            self._embeddings[AFTER] = self.model.embed(split)
+            self._embeddings[AFTER] = self._embed(split)
         embeddings = self._embeddings[AFTER].to(self.model.device)
         if FOLDS[config.protocol.splits] > 1 or config.evaluation.keep_embeddings:
             self._save(EMBEDDINGS, embeddings)
@@ -205,7 +210,7 @@ class JobScores:
     def _keep_stage(self, start: StageStart) -> None:
         """Saves the test embeddings of the network at the end of the previous stage of CCP."""
         if start.stage:
-            embeddings = self.model.embed(self.model.job.test)
+            embeddings = self._embed(self.model.job.test)
             self._save(STAGE_EMBEDDINGS.format(start.stage - 1), embeddings)
 
     def _save(self, name: str, embeddings: SplitEmbeddings) -> None:

@@ -83,16 +83,19 @@ class Model:
         size = self.config.data.eval_batch_size
         return resolve_eval_batch_size(size, self.pixels, self.device)
 
-    def embed(self, split: Split) -> SplitEmbeddings:
-        """Returns the embeddings of a split by the current weights."""
+    def embed(self, split: Split, everywhere: bool = True) -> SplitEmbeddings:
+        """Returns the embeddings of a split by the current weights; see `Evaluator.embed`."""
         with autocast(self.config.precision, self.device):
-            return self.evaluator(split).embed(self.embedder)
+            return self.evaluator(split).embed(self.embedder, everywhere)
 
     def embed_references(self, training: Split) -> SplitEmbeddings | None:
-        """Returns the embeddings of training images; None: the protocol tests unseen classes."""
+        """Returns the embeddings of training images on the first process.
+
+        None: the protocol tests unseen classes.
+        """
         if not has_seen_classes(self.config.protocol.splits) or not len(training.query):
             return None
-        return self.embed(training)
+        return self.embed(training, everywhere=False)
 
     def accuracies(
         self, embeddings: SplitEmbeddings, references: SplitEmbeddings | None

@@ -7,7 +7,7 @@ import io
 from pathlib import Path
 from typing import Any
 
-from dml.core.atomic_io import write_text
+from dml.core.atomic_io import append_bytes, write_text
 from dml.core.errors import UserError, first_line
 from dml.core.regular_files import read_regular_text
 
@@ -18,7 +18,9 @@ class History:
     """A CSV table with one row per evaluation, which is on disk before the next step.
 
     Columns are `repeat, fold, epoch, step`, then the logged values in order of first appearance.
-    Every change replaces the file; `rewind` drops rows that are newer than the checkpoint.
+    A row is written behind the others; a new column, and a file that was changed by others, have
+    the file replaced. A last row that a crash has cut is left out. `rewind` drops rows that are
+    newer than the checkpoint.
 
     Args:
         path: the file; None: keep the rows in memory, since another process writes them.
@@ -28,9 +30,10 @@ class History:
         self.path, self._stored = Path(path or ""), path is not None
         self.rows: list[dict[str, str]] = []
         self.columns: list[str] = list(FIRST)
+        self._written: tuple[int, ...] = ()  # state of the file after it was written
         if self._stored and self.path.exists():
             try:
-                lines = read_regular_text(self.path).splitlines()
+                lines = _whole_lines(read_regular_text(self.path))
                 reader = csv.DictReader(lines, restval="")
                 self.rows, self.columns = list(reader), list(reader.fieldnames or FIRST)
                 for row in self.rows:
@@ -47,13 +50,18 @@ class History:
     def append(self, row: dict[str, Any]) -> None:
         """Adds a row; a new column is empty in earlier rows."""
         cells = {}
+        known = len(self.columns)
         for column, value in row.items():
             # All digits of a number, so that it is read back unchanged.
             cells[column] = repr(value) if isinstance(value, float) else str(value)
             if column not in self.columns:
                 self.columns.append(column)
         self.rows.append(cells)
-        self._write()
+        has_header = self._written and len(self.columns) == known
+        if has_header and _state_of(self.path) == self._written:
+            self._append(cells)
+        else:
+            self._write()
 
     def rewind(self, job: tuple[int, int], count: int) -> None:
         """Drops all rows of a job (repeat, fold) after the first `count`; keeps all other jobs.
@@ -100,12 +108,46 @@ class History:
     def _write(self) -> None:
         if self._stored and self.rows:
             text = io.StringIO()
-            writer = csv.DictWriter(text, self.columns, restval="", lineterminator="\n")
+            writer = self._writer(text)
             writer.writeheader()
             writer.writerows(self.rows)
             write_text(self.path, text.getvalue())
+            self._written = _state_of(self.path)
         elif self._stored:
             self.path.unlink(missing_ok=True)
+            self._written = ()
+
+    def _append(self, cells: dict[str, str]) -> None:
+        """Writes a row behind the others: a file of thousands of rows is not written again."""
+        text = io.StringIO()
+        self._writer(text).writerow(cells)
+        try:
+            append_bytes(self.path, text.getvalue().encode())
+        finally:
+            self._written = _state_of(self.path)
+
+    def _writer(self, text: io.StringIO) -> csv.DictWriter[str]:
+        return csv.DictWriter(text, self.columns, restval="", lineterminator="\n")
+
+
+def _whole_lines(text: str) -> list[str]:
+    """Returns the lines of a file, without a last one that a crash has cut."""
+    lines = text.splitlines()
+    if len(lines) > 1 and not text.endswith("\n"):
+        cells = lines[-1].split(",")
+        is_cut = len(cells) < len(lines[0].split(","))
+        if is_cut:
+            del lines[-1]
+    return lines
+
+
+def _state_of(path: Path) -> tuple[int, ...]:
+    """Returns what changes when another program writes or replaces a file; empty: there is none."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return ()
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _check_row(row: dict[str, str]) -> None:

@@ -109,6 +109,10 @@ class Heartbeats:
         others = self._others.items()
         return [rank for rank, other in others if other.silent_seconds > SILENT_SECONDS]
 
+    def silent_seconds(self, rank: int) -> float:
+        """Returns the time since the last sign of life of another process."""
+        return self._others[rank].silent_seconds
+
     def describe_silent(self) -> str:
         """Returns which processes are silent."""
         return "; ".join(map(self._describe, self._silent()))

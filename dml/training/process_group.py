@@ -18,7 +18,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import count
 from typing import Any, TypeVar, cast
@@ -33,12 +33,13 @@ from dml.core.errors import RunStopped, UserError, first_line, refuse_exits
 from dml.core.launcher import check_address, describe_wait, read_launch
 from dml.core.plain_text import print_plain
 from dml.training.heartbeats import Heartbeats
+from dml.training.main_work import MainWork
 
 Result = TypeVar("Result")
 
 STOP_EVERY = 5  # steps between two checks whether a process should stop
-# For a process or machine that hangs; the end of a process is detected at once. In normal operation
-# the other processes wait for the first one no longer than an evaluation takes.
+# For a process or machine that hangs; the end of a process is detected at once. The work of the
+# first process may take longer (`MainWork`).
 TIMEOUT = timedelta(minutes=15)
 
 _store: dist.Store | None = None  # the launcher's store, opened once per process
@@ -93,10 +94,13 @@ class ProcessGroup:
     Attributes:
         rank: rank of this process, from 0.
         size: number of processes.
+        main_work: by which the others wait for the first process for as long as that works; None:
+            no longer than a collective operation waits.
     """
 
     rank: int = 0
     size: int = 1
+    main_work: MainWork | None = field(default=None, compare=False)
 
     @property
     def is_main(self) -> bool:
@@ -120,6 +124,8 @@ class ProcessGroup:
             except Exception as raised:
                 error, sent[1] = raised, str(raised) or type(raised).__name__
         with translate_connection_errors():
+            if self.main_work is not None:
+                self.main_work.end(self.is_main)
             dist.broadcast_object_list(sent, src=0, device=torch.device("cpu"))
         if error is not None:
             raise error
@@ -165,6 +171,34 @@ class ProcessGroup:
         if length is None or length % self.size == 0:
             return cast(Tensor, _GatherRows.apply(rows))
         return self._gather_uneven(rows, np.diff(self._bounds(length)).tolist())
+
+    def gather_on_main(self, rows: Tensor, length: int) -> Tensor:
+        """Returns the rows of all processes on the first one, and no rows (0×…) on the others.
+
+        Args:
+            rows: rows of this process, those of its `local_slice`, without a gradient.
+            length: total number of rows.
+        """
+        if self.size == 1:
+            return rows
+        sizes = np.diff(self._bounds(length)).tolist()
+        shape = max(sizes), *rows.shape[1:]
+        padding = rows.new_zeros(shape[0] - len(rows), *shape[1:])
+        parts = None
+        every = rows.new_empty(0, *shape[1:])
+        if self.is_main:
+            every = rows.new_empty(self.size * shape[0], *shape[1:])
+            parts = list(every.split(shape[0]))
+        with translate_connection_errors():
+            dist.gather(torch.cat([rows, padding]).contiguous(), parts)
+        if parts is None:
+            return every
+        # In place: two copies of all rows may not fit
+        end = 0
+        for part, size in zip(parts, sizes, strict=True):
+            every[end : end + size] = part[:size].clone()
+            end += size
+        return every[:length]
 
     def gather_variable(self, rows: Tensor) -> Tensor:
         """Returns the rows of all processes as `gather`, for any number of rows per process."""
@@ -251,8 +285,9 @@ def distributed_session(device: str, timeout: timedelta | None = None) -> Iterat
         ) from error
     limit = f"after {timeout.total_seconds() / 60:.0f} minutes it ends by itself"
     try:
-        with Heartbeats(store, rank, size, limit).running():
-            yield ProcessGroup(rank, size)
+        heartbeats = Heartbeats(store, rank, size, limit)
+        with heartbeats.running():
+            yield ProcessGroup(rank, size, MainWork(store, heartbeats.silent_seconds))
         with translate_connection_errors():
             dist.barrier()  # no process disconnects while another one still needs it
     finally:

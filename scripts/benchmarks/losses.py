@@ -193,11 +193,11 @@ CASES = {
     "c2-45272": Case("c2", 11318, proxies=4),
     "ms-45272": Case("ms", 11318, proxies=4),
     "triplet-45272": Case("triplet", 11318, proxies=4),
-    **{
-        f"{name}-11318": Case(name, 11318, baseline=True)
-        for name in [*list_baselines(), "generic_contrastive"]
-    },
 }
+BASELINES = [*list_baselines(), "generic_contrastive"]
+for classes in (100, 11318):
+    for baseline in BASELINES:
+        CASES[f"{baseline}-{classes}"] = Case(baseline, classes, baseline=True)
 
 
 def peak_memory(case: Case, implementation: str, device: str) -> float:

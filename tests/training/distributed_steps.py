@@ -184,6 +184,10 @@ def exchanges(world: ProcessGroup) -> dict[str, Any]:
     gathered = world.gather(uneven, 5)
     (gathered * whole).sum().backward()  # on both: the gradient is twice what it is of one
     assert uneven.grad is not None
+    main_only = {}
+    for length in (1, 4, 5):  # a rank without rows, and parts of equal and other sizes
+        rows = world.gather_on_main(whole[:length][world.local_slice(length)], length)
+        main_only[str(length)] = rows.tolist()
     sizes_unknown = world.gather_variable(whole[: 1 + world.rank])
     ask = world.share_stop_request(lambda: RunStopped("time", 75) if world.rank else None)
     stops = [ask() for _ in range(STOP_EVERY)]
@@ -204,6 +208,7 @@ def exchanges(world: ProcessGroup) -> dict[str, Any]:
     return {
         "gathered": torch.equal(gathered, whole),
         "adjoint": torch.equal(uneven.grad, 2 * whole[world.local_slice(5)]),
+        "main_only": main_only,
         "sizes_unknown": sizes_unknown.tolist(),
         "stops": [None if stop is None else stop.status for stop in stops],
         "one_empty": [*gradients, loss.proxies.grad.norm().item()],  # type: ignore[union-attr]

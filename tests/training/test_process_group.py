@@ -44,6 +44,9 @@ def test_collective_operations(together):
     for rank, found in enumerate(together[1]):
         assert found["gathered"]
         assert found["adjoint"]
+        for length, rows in found["main_only"].items():
+            whole = [[3.0 * row, 3.0 * row + 1, 3.0 * row + 2] for row in range(int(length))]
+            assert rows == ([] if rank else whole)
         assert found["sizes_unknown"] == [[0, 1, 2], [0, 1, 2], [3, 4, 5]]
         assert found["stops"] == [None] * 4 + [75]
         assert found["one_empty"] == together[1][0]["one_empty"]

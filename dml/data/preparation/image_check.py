@@ -4,99 +4,155 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import replace
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
+from zipfile import BadZipFile
 
 import numpy as np
 from PIL import Image
 from torch import Tensor
 
-from dml.core.atomic_io import read_json, write_text
+from dml.core.atomic_io import replace_file
 from dml.core.counts import count_of, verb_for
 from dml.core.errors import UserError
+from dml.core.locks import wait_for_lock
 from dml.core.option_values import MAX_IMAGE_PIXELS
 from dml.core.plain_text import show_line
 from dml.core.progress import show_progress
 from dml.core.regular_files import open_regular
 from dml.core.signals import raise_on_signals
 from dml.data.decode import DECODER, decode_image, is_opaque_format, map_in_threads, open_image
-from dml.data.image_index import HELD_OUT, ImageIndex, Subset, file_of, hash_text, split_box
+from dml.data.image_index import (
+    HELD_OUT,
+    ImageIndex,
+    Subset,
+    hash_words,
+    read_states,
+    split_box,
+)
+from dml.data.image_names import PART, take_images, texts_of
 from dml.data.packed_images import read_packed, split_packed
 
 SHOWN = 3  # images in a note
+
+
+# What is stored of an image. `state` has the bits below; numbers of a bit that is not set are 0.
+RECORD = np.dtype(
+    [("size", "<i8"), ("modified", "<i8"), ("content", "<u8"), ("pixels", "<u8"), ("state", "u1")]
+)
+KNOWN, HAS_CONTENT, DECODED, TRANSPARENT = 1, 2, 4, 8
+SAVE_SECONDS = 30.0  # between two times that an unfinished check is stored
+# Errors of a file that is cut off, or that other software has written.
+DAMAGED = (ValueError, TypeError, AttributeError, LookupError, EOFError, OverflowError, BadZipFile)
+DIGITS = 16  # of a hash, in hexadecimal
 
 
 class Checked(NamedTuple):
     """What is known of an image after it was decoded.
 
     Attributes:
-        size, modified: bytes and time (ns) of its file, which decide whether it is read again.
-        content: hash of the bytes of its file; empty if the file cannot be read.
-        pixels: hash of the decoded pixels; empty if it cannot be decoded.
+        content: hash of the bytes of its file; None: the file cannot be read.
+        pixels: hash of the decoded pixels; None: it cannot be decoded.
         transparent: whether a pixel is not opaque.
         problem: why it cannot be decoded; None: it can be.
     """
 
-    size: int
-    modified: int
-    content: str
-    pixels: str
+    content: int | None
+    pixels: int | None
     transparent: bool
     problem: str | None
 
 
+@dataclass
+class CheckedImages:
+    """What is known of N images after they were decoded.
+
+    Attributes:
+        records: N records of type `RECORD`.
+        problems: row → why an image cannot be decoded.
+    """
+
+    records: np.ndarray
+    problems: dict[int, str] = field(default_factory=dict)
+
+    def put(self, row: int, image: Checked, size: int, modified: int) -> None:
+        """Takes what is known of an image, and size and time of its file before it was read."""
+        state = KNOWN
+        state |= HAS_CONTENT if image.content is not None else 0
+        state |= DECODED if image.pixels is not None else 0
+        state |= TRANSPARENT if image.transparent else 0
+        self.records[row] = size, modified, image.content or 0, image.pixels or 0, state
+        self.problems.pop(row, None)
+        if image.problem is not None:
+            self.problems[row] = image.problem
+
+    def take(self, rows: np.ndarray) -> CheckedImages:
+        """Returns what is known of some images, all of which could be decoded."""
+        return CheckedImages(self.records[rows])
+
+    def has(self, bit: int) -> np.ndarray:
+        """Returns of each image whether a bit is set, N."""
+        return (self.records["state"] & bit) > 0
+
+    def contents(self) -> Iterator[str]:
+        """Yields the hash of each image's bytes; empty for a file that cannot be read."""
+        known = self.has(HAS_CONTENT)
+        for first in range(0, len(known), PART):
+            rows = slice(first, first + PART)
+            hashes = self.records["content"][rows].tolist()
+            for content, is_known in zip(hashes, known[rows].tolist(), strict=True):
+                yield f"{content:0{DIGITS}x}" if is_known else ""
+
+
 def check_image(image: Path, max_pixels: int = MAX_IMAGE_PIXELS) -> Checked:
     """Decodes an image, or a box of one, and returns what is known of it then."""
-    size, modified, content = 0, 0, ""
+    content = None
     with suppress(OSError):
-        status = file_of(image).stat()
-        size, modified = status.st_size, status.st_mtime_ns
         content = _hash_bytes(image)
     try:
         decoded = decode_image(image, max_pixels=max_pixels)
     except UserError as error:
-        return Checked(size, modified, content, "", False, str(error))
-    pixels = _hash_pixels(decoded.pixels)
-    return Checked(size, modified, content, pixels, decoded.transparent, None)
+        return Checked(content, None, False, str(error))
+    return Checked(content, _hash_pixels(decoded.pixels), decoded.transparent, None)
 
 
-def _hash_bytes(image: Path) -> str:
-    """Returns 16 hex digits of the hash of an image's bytes, or of those that its box is in."""
+def _hash_bytes(image: Path) -> int:
+    """Returns the hash of an image's bytes, or of those that its box is in, in 64 bits."""
     if packed := split_packed(image):
-        return hashlib.sha256(read_packed(packed)).hexdigest()[:16]
+        return _as_number(hashlib.sha256(read_packed(packed)).hexdigest())
     with open_regular(split_box(image)[0]) as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()[:16]
+        return _as_number(hashlib.file_digest(opened, "sha256").hexdigest())
 
 
-def _hash_pixels(pixels: Tensor) -> str:
-    """Returns 16 hex digits of the hash of an image, which depend on its size too."""
+def _hash_pixels(pixels: Tensor) -> int:
+    """Returns the hash of an image in 64 bits, which depends on its size too."""
     rows = pixels.movedim(0, -1).contiguous()
     digest = hashlib.sha256(str(tuple(rows.shape)).encode())
     digest.update(rows.numpy().data)
-    return digest.hexdigest()[:16]
+    return _as_number(digest.hexdigest())
+
+
+def _as_number(digest: str) -> int:
+    return int(digest[:DIGITS], 16)
 
 
 def find_undecodable(images: Sequence[Path], max_pixels: int = MAX_IMAGE_PIXELS) -> dict[int, str]:
     """Returns row → error message for every image that cannot be decoded."""
-    checked = _check_all(images, max_pixels)
-    problems = {}
-    for row, image in enumerate(checked):
-        if image.problem is not None:
-            problems[row] = image.problem
-    return problems
+    return _check_all(images, max_pixels).problems
 
 
-def _check_all(images: Sequence[Path], max_pixels: int) -> list[Checked]:
-    checked = map_in_threads(partial(check_image, max_pixels=max_pixels), images)
-    return list(show_progress(checked, "decoding image", len(images)))
-
-
-def _list_problems(checked: Sequence[Checked]) -> list[str]:
-    return [image.problem for image in checked if image.problem is not None]
+def _check_all(images: Sequence[Path], max_pixels: int) -> CheckedImages:
+    checked = CheckedImages(np.zeros(len(images), RECORD))
+    results = map_in_threads(partial(check_image, max_pixels=max_pixels), images)
+    for row, result in enumerate(show_progress(results, "decoding image", len(images))):
+        checked.put(row, result, 0, 0)
+    return checked
 
 
 class Inspection(NamedTuple):
@@ -119,7 +175,7 @@ def inspect_images(index: ImageIndex) -> Inspection:
         return Inspection(index, [], [])
     checked = _check_all(index.files, index.max_pixels)
     copies = [(index.files[first], index.files[row]) for first, row in _find_copies(index, checked)]
-    return Inspection(_describe(index, checked), _list_problems(checked), copies)
+    return Inspection(_describe(index, checked), [*checked.problems.values()], copies)
 
 
 def first_of_classes(index: ImageIndex) -> ImageIndex:
@@ -132,7 +188,7 @@ def _take_rows(index: ImageIndex, rows: np.ndarray) -> ImageIndex:
     """Returns the index of some images, with their labels in the whole dataset."""
     return replace(
         index,
-        images=[index.images[row] for row in rows],
+        images=take_images(index.images, rows),
         labels=index.labels[rows],
         roles=index.roles[rows],
         categories=Subset(index, rows).categories,
@@ -155,8 +211,9 @@ def exclude_undecodable(index: ImageIndex, skip: bool, folder: Path) -> ImageInd
     """Returns the index without images that cannot be decoded, with a hash of its content.
 
     Every image is decoded once; later calls read what is known of it from a file in `folder`, if
-    that is writable, until its size or modification time changes. Notes say how many images are
-    transparent, and which are in two classes.
+    that is writable, until its size or modification time changes. A check that is interrupted
+    continues where it stopped. Notes say how many images are transparent, and which are in two
+    classes.
 
     Args:
         index: the dataset.
@@ -170,8 +227,8 @@ def exclude_undecodable(index: ImageIndex, skip: bool, folder: Path) -> ImageInd
     if index.files is None:
         return index
     checked = _read_or_check(index.files, folder, index.max_pixels)
-    kept = np.array([row for row, image in enumerate(checked) if image.problem is None], int)
-    problems = _list_problems(checked)
+    kept = np.flatnonzero(checked.has(DECODED))
+    problems = [checked.problems[row] for row in sorted(checked.problems)]
     if problems and not skip:
         advice = (
             f"data: {len(problems)} of {len(index.images)} images of {index.name} cannot be "
@@ -188,15 +245,15 @@ def exclude_undecodable(index: ImageIndex, skip: bool, folder: Path) -> ImageInd
             skipped=len(problems),
             notes=(*index.notes, _describe_skipped(index, checked)),
         )
-    return _describe(index, [checked[row] for row in kept])
+    return _describe(index, checked.take(kept))
 
 
-def _describe_skipped(index: ImageIndex, checked: Sequence[Checked]) -> str:
-    rows = [row for row, image in enumerate(checked) if image.problem is not None]
+def _describe_skipped(index: ImageIndex, checked: CheckedImages) -> str:
+    rows = sorted(checked.problems)
     shown = ", ".join(show_line(str(index.images[row])) for row in rows[:SHOWN])
     left_out = verb_for(len(rows), "is left out", "are left out")
     return (
-        f"data: {len(rows)} of {len(checked)} images cannot be decoded and {left_out} "
+        f"data: {len(rows)} of {len(checked.records)} images cannot be decoded and {left_out} "
         f"(data.skip_corrupt): {shown}"
     )
 
@@ -223,13 +280,12 @@ def _is_transparent(image: Path, max_pixels: int) -> bool:
         return False
 
 
-def _describe(index: ImageIndex, checked: Sequence[Checked]) -> ImageIndex:
+def _describe(index: ImageIndex, checked: CheckedImages) -> ImageIndex:
     """Returns the index with what is known of its images."""
-    contents = [image.content for image in checked]
     return replace(
         index,
-        content=hash_text(" ".join(contents)),
-        transparent=sum(image.transparent for image in checked),
+        content=hash_words(checked.contents()),
+        transparent=int(checked.has(TRANSPARENT).sum()),
         notes=(
             *index.notes,
             *_describe_copies(index, _find_copies(index, checked)),
@@ -238,54 +294,104 @@ def _describe(index: ImageIndex, checked: Sequence[Checked]) -> ImageIndex:
     )
 
 
-def _read_or_check(images: Sequence[Path], folder: Path, max_pixels: int) -> list[Checked]:
+def _read_or_check(images: Sequence[Path], folder: Path, max_pixels: int) -> CheckedImages:
     """Returns what is known of images; those that are new or have changed are decoded."""
-    names = [str(DECODER), *map(str, images)]
+    names: Iterable[str] = chain([str(DECODER)], texts_of(images))
     if max_pixels != MAX_IMAGE_PIXELS:
-        names.append(str(max_pixels))  # by which other images are too large
-    path = folder / f"checked-{hash_text(' '.join(names))}.json"
-    stored: Any = None
-    with suppress(OSError, UserError):
-        stored = read_json(path)
-    known = _parse(stored, len(images))
-    changed = [row for row, image in enumerate(images) if not _is_current(image, known[row])]
-    if changed:
-        with raise_on_signals():
-            checked = _check_all([images[row] for row in changed], max_pixels)
-        for row, image in zip(changed, checked, strict=True):
-            known[row] = image
-        with suppress(OSError):
-            write_text(path, json.dumps({"images": known}))
-    return [image for image in known if image is not None]
+        names = chain(names, [str(max_pixels)])  # by which other images are too large
+    path = folder / f"checked-{hash_words(names)}.npz"
+    states = _read_states(images)
+    checked = _load(path, len(images))
+    if not len(_find_changed(checked, states)):
+        return checked
+    with raise_on_signals(), ExitStack() as stack:
+        with suppress(OSError):  # nothing can be written there
+            stack.enter_context(wait_for_lock(path.with_suffix(".lock"), f"writing {path}"))
+            checked = _load(path, len(images))  # another process may have had the lock
+        _check_changed(images, states, checked, path, max_pixels)
+    return checked
 
 
-def _parse(stored: Any, count: int) -> list[Checked | None]:
-    """Returns what is stored of each image; None: nothing, or it has another form."""
-    try:
-        known: list[Checked | None] = [Checked(*values) for values in stored["images"]]
-    except (KeyError, TypeError):
-        known = []
-    return known if len(known) == count else [None] * count
+def _check_changed(
+    images: Sequence[Path], states: np.ndarray, checked: CheckedImages, path: Path, max_pixels: int
+) -> None:
+    """Decodes images that are new or have changed, and stores what is known, also if interrupted.
+
+    Args:
+        images: N paths.
+        states: size and modification time (ns) of their files, N×2.
+        checked: what is known of them, which is changed.
+        path: of the stored result.
+        max_pixels: see `data.max_pixels`.
+    """
+    changed = _find_changed(checked, states).tolist()
+    check = partial(check_image, max_pixels=max_pixels)
+    saved = time.monotonic()
+    # Closed explicitly: the traceback of a signal would keep the decoding threads running.
+    with closing(map_in_threads(check, (images[row] for row in changed))) as results:
+        try:
+            shown = show_progress(results, "decoding image", len(changed))
+            for row, result in zip(changed, shown, strict=True):
+                checked.put(row, result, *states[row])
+                if time.monotonic() - saved > SAVE_SECONDS:
+                    _save(path, checked)
+                    saved = time.monotonic()
+        finally:
+            _save(path, checked)
 
 
-def _is_current(image: Path, known: Checked | None) -> bool:
-    if known is None:
-        return False
-    status = file_of(image).stat()
-    return (status.st_size, status.st_mtime_ns) == (known.size, known.modified)
+def _read_states(images: Sequence[Path]) -> np.ndarray:
+    """Returns size and modification time (ns) of the file of each image, N×2."""
+    states = np.empty((len(images), 2), np.int64)
+    for row, state in enumerate(read_states(images)):
+        states[row] = state
+    return states
 
 
-def _find_copies(index: ImageIndex, checked: Sequence[Checked]) -> list[tuple[int, int]]:
+def _find_changed(checked: CheckedImages, states: np.ndarray) -> np.ndarray:
+    """Returns the rows that are new or have changed."""
+    records = checked.records
+    known = np.stack([records["size"], records["modified"]], axis=1)
+    is_current = checked.has(KNOWN) & (known == states).all(axis=1)
+    return np.flatnonzero(~is_current)
+
+
+def _load(path: Path, count: int) -> CheckedImages:
+    """Returns what is stored of images; of those in a file of another form nothing."""
+    with (
+        suppress(OSError, *DAMAGED),
+        open_regular(path) as opened,
+        np.load(opened, allow_pickle=False) as arrays,
+    ):
+        records, stored = arrays["records"], json.loads(arrays["problems"].tobytes())
+        is_ours = records.dtype == RECORD and records.shape == (count,)
+        problems = {int(row): str(problem) for row, problem in stored.items()}
+        checked = CheckedImages(records, problems)
+        if is_ours and _has_all_problems(checked):
+            return checked
+    return CheckedImages(np.zeros(count, RECORD))
+
+
+def _has_all_problems(checked: CheckedImages) -> bool:
+    """Returns whether each image that was not decoded has its problem, and no other."""
+    failed = checked.has(KNOWN) & ~checked.has(DECODED)
+    return sorted(checked.problems) == np.flatnonzero(failed).tolist()
+
+
+def _save(path: Path, checked: CheckedImages) -> None:
+    problems = json.dumps(checked.problems).encode()
+    with suppress(OSError), replace_file(path) as temporary, open(temporary, "wb") as file:
+        np.savez(file, records=checked.records, problems=np.frombuffer(problems, np.uint8))
+
+
+def _find_copies(index: ImageIndex, checked: CheckedImages) -> list[tuple[int, int]]:
     """Returns rows of equal pixels in different classes: the first of its kind, and another."""
-    first: dict[str, int] = {}
-    copies = []
-    for row, image in enumerate(checked):
-        if not image.pixels:
-            continue
-        other = first.setdefault(image.pixels, row)
-        if index.labels[other] != index.labels[row]:
-            copies.append((other, row))
-    return copies
+    rows = np.flatnonzero(checked.has(DECODED))
+    pixels = checked.records["pixels"][rows]
+    _, first, kinds = np.unique(pixels, return_index=True, return_inverse=True)
+    others = rows[first][kinds]
+    is_copy = index.labels[others] != index.labels[rows]
+    return list(zip(others[is_copy].tolist(), rows[is_copy].tolist(), strict=True))
 
 
 def _describe_copies(index: ImageIndex, copies: Sequence[tuple[int, int]]) -> tuple[str, ...]:
@@ -302,19 +408,19 @@ def _describe_copies(index: ImageIndex, copies: Sequence[tuple[int, int]]) -> tu
     )
 
 
-def _describe_known(index: ImageIndex, checked: Sequence[Checked]) -> tuple[str, ...]:
+def _describe_known(index: ImageIndex, checked: CheckedImages) -> tuple[str, ...]:
     """Returns a note on test images of a closed set that are training images too; or none."""
     if not index.shared_classes:
         return ()
-    trained: dict[tuple[str, int], int] = {}
-    held: list[tuple[tuple[str, int], int]] = []
-    for row, image in enumerate(checked):
-        key = image.pixels, int(index.labels[row])
-        if image.pixels and index.roles[row] == "train":
-            trained.setdefault(key, row)
-        elif image.pixels and index.roles[row] in HELD_OUT:
-            held.append((key, row))
-    known = [(trained[key], row) for key, row in held if key in trained]
+    _, kinds = np.unique(checked.records["pixels"], return_inverse=True)
+    keys = kinds * (int(index.labels.max()) + 1) + index.labels  # equal for equal pixels and class
+    is_decoded = checked.has(DECODED)
+    trained = np.flatnonzero(is_decoded & (index.roles == "train"))
+    held = np.flatnonzero(is_decoded & np.isin(index.roles, HELD_OUT))
+    repeated = held[np.isin(keys[held], keys[trained])]
+    sorted_keys, first = np.unique(keys[trained], return_index=True)
+    originals = trained[first[np.searchsorted(sorted_keys, keys[repeated])]]
+    known = list(zip(originals.tolist(), repeated.tolist(), strict=True))
     if not known:
         return ()
     shown = "; ".join(describe_pair(index.images[a], index.images[b]) for a, b in known[:SHOWN])

@@ -25,6 +25,7 @@ from dml.core.regular_files import is_shell_pipe, read_regular_text
 from dml.core.text_columns import plain_text_columns
 from dml.data.image_formats import is_readable, readable_suffixes
 from dml.data.image_index import TESTED, ImageIndex, split_box
+from dml.data.image_names import texts_of
 from dml.data.readers.folder_names import (
     VALIDATION,
     find_missing_classes,
@@ -33,7 +34,7 @@ from dml.data.readers.folder_names import (
     place_validation,
 )
 from dml.data.readers.image_tree import describe_left_out, find_missing, walk_images
-from dml.data.readers.packed import find_packed, read_packed_table
+from dml.data.readers.packed import find_packed, read_packed_images
 
 BOX = ["x_1", "y_1", "x_2", "y_2"]  # columns of a CSV file
 NO_NUMBER = (None, "nan", "NaN", "NA", "None", "null")  # as software writes a missing number
@@ -105,21 +106,28 @@ def _read_packed_index(
     root: str | Path, files: Sequence[Path], split_seed: int | None, shared_classes: bool
 ) -> ImageIndex:
     """Returns the index of images in tar shards or Parquet tables."""
-    table = read_packed_table(root, files, labeled=True)
-    index = index_table(Path(root), table, split_seed, shared_classes)
-    notes = [f"data: {note}" for note in table.attrs["notes"]]
+    folder = files[0].parent / ".cache"
+    images = read_packed_images(root, files, labeled=True, folder=folder)
+    index = index_table(Path(root), images.table, split_seed, shared_classes, images.names)
+    notes = [f"data: {note}" for note in images.notes]
     return replace(index, notes=(*notes, *index.notes))
 
 
 def index_table(
-    root: Path, table: pd.DataFrame, split_seed: int | None, shared_classes: bool = False
+    root: Path,
+    table: pd.DataFrame,
+    split_seed: int | None,
+    shared_classes: bool = False,
+    images: Sequence[Path] | None = None,
 ) -> ImageIndex:
     """Returns the index of a table with the columns path, label and, optionally, split, category.
+
+    With `images` the table needs no column path.
 
     Raises:
         UserError: as `read_folder`, whose `split_seed` and `shared_classes` it takes too.
     """
-    names = _class_names(table["label"])
+    names = _class_names(table["label"].unique())
     if split_seed is not None:
         names.sort(key=lambda name: _hash_name(name, split_seed))
     if len(names) < 2:
@@ -150,7 +158,7 @@ def index_table(
     folder = root if root.is_dir() else root.parent
     return ImageIndex(
         name=folder.resolve().name or "folder",
-        images=table["path"].tolist(),
+        images=table["path"].tolist() if images is None else images,
         labels=labels,
         roles=roles,
         own_split="split" in table,
@@ -183,7 +191,7 @@ def _read_roles(names: pd.Series) -> tuple[np.ndarray, list[str]]:
 
 def list_images(
     source: str | Path | Sequence[Any] | np.ndarray,
-) -> tuple[list[Path], dict[str, str]]:
+) -> tuple[Sequence[Path], dict[str, str]]:
     """Returns the images of a source, and path → name of the class, empty if classes are unknown.
 
     Args:
@@ -196,6 +204,7 @@ def list_images(
         UserError: there is no such file, it cannot be read, or an image or all images are missing.
     """
     labels: list[str] = []
+    files: Sequence[Path]
     if isinstance(source, str | Path):
         files, labels = _list_source(Path(source))
     else:
@@ -207,16 +216,16 @@ def list_images(
     if missing:
         first = show_line(str(missing[0]))
         raise UserError(f"images: {len(missing)} of {len(files)} do not exist, first {first}")
-    return files, dict(zip(map(str, files), labels, strict=False))
+    return files, dict(zip(texts_of(files), labels, strict=False))
 
 
-def _list_source(source: Path) -> tuple[list[Path], list[str]]:
+def _list_source(source: Path) -> tuple[Sequence[Path], list[str]]:
     """Returns the images of a folder or a file, and their classes if they are known."""
     if os.path.isdir(source):
         return _list_folder(source)
     if packed := find_packed(source):
-        table = read_packed_table(source, packed, labeled=False)
-        return table["path"].tolist(), table.get("label", pd.Series()).tolist()
+        images = read_packed_images(source, packed, labeled=False)
+        return images.names, images.table.get("label", pd.Series()).tolist()
     if is_readable(source.name):
         return [source], []
     if source.suffix.lower() == ".csv":

@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
+import numpy as np
 import pandas as pd
 
 from dml.core.class_labels import check_names
@@ -20,31 +21,17 @@ from dml.core.file_formats import find_archive, find_table
 from dml.core.plain_text import show_line
 from dml.core.regular_files import open_regular
 from dml.data.image_formats import is_readable
-from dml.data.packed_images import IMAGE, Packed, join_packed
+from dml.data.image_names import ImageNames
+from dml.data.packed_images import Packed, join_packed
+from dml.data.readers.packed_listing import Listing, Row, list_files
+from dml.data.unpacked_tables import IMAGE, count_bytes, unpack_table
 
 TAR, PARQUET = ".tar", ".parquet"
 FORMATS = {TAR: "a tar archive", PARQUET: "a Parquet file"}
 BLOCK = 512  # bytes of a header in an archive
-MANY = 1000  # rows of a group that are decoded for one image
+SMALL = 1 << 26  # bytes of decoded images, up to which those of tables stay in memory
 LABELS = (".cls", ".json")
 log = logging.getLogger(__name__)
-
-
-class Row(NamedTuple):
-    """An image and what its shard or table says of it.
-
-    Attributes:
-        path: its name (`dml.data.packed_images`).
-        label: None: it has none.
-        is_number: whether the label is a number there, and no text.
-        split, category: None: it has none.
-    """
-
-    path: Path
-    label: str | None
-    is_number: bool
-    split: str | None = None
-    category: str | None = None
 
 
 def find_packed(root: str | Path) -> list[Path]:
@@ -72,10 +59,24 @@ def find_packed(root: str | Path) -> list[Path]:
     return files
 
 
-def read_packed_table(root: str | Path, files: Sequence[Path], labeled: bool) -> pd.DataFrame:
-    """Returns path, label and, if they are there, split and category of the images.
+class PackedImages(NamedTuple):
+    """The images of shards or tables, and what these say of them.
 
-    `attrs["notes"]` says what slows reading.
+    Attributes:
+        names: N names (`dml.data.packed_images`).
+        table: label and, if they are there, split and category of the images.
+        notes: what slows reading.
+    """
+
+    names: ImageNames
+    table: pd.DataFrame
+    notes: list[str]
+
+
+def read_packed_images(
+    root: str | Path, files: Sequence[Path], labeled: bool, folder: Path | None = None
+) -> PackedImages:
+    """Returns the images of archives or tables.
 
     An archive has images `<key>.jpg` (`.png` …) and for each `<key>.cls`, a class as text, or
     `<key>.json`, an object with `label` and, optionally, `split` and `category`. Other members are
@@ -86,66 +87,66 @@ def read_packed_table(root: str | Path, files: Sequence[Path], labeled: bool) ->
         root: for messages.
         files: of one format.
         labeled: whether every image must have a label; False: labels are left out unless all have.
+        folder: of the stored list, from which files that have not changed are not read again.
+            Tables of more than `SMALL` are unpacked, each beside itself, to be read at random.
+            None: nothing is stored.
 
     Raises:
         UserError: a file is damaged, has other columns or no images, or a label, a split or a
             member is missing, doubled or of another type.
     """
-    rows: list[Row] = []
-    notes: list[str] = []
-    for file in files:
-        if file.suffix.lower() == TAR:
-            rows += _read_archive(file)
-        else:
-            rows += _read_table(file)
-            notes += _describe_groups(file)
-    if not rows:
+    read = _read_archive
+    if files[0].suffix.lower() == PARQUET:
+        read = _read_table
+    listing = list_files(files, read, folder)
+    if not len(listing.names):
         _refuse(root, "there are no images in it; their names end in .jpg, .png …")
-    table = pd.DataFrame({"path": [row.path for row in rows]})
-    if labels := _choose_labels(root, rows, labeled):
-        table["label"] = labels
-    if splits := _choose_splits(root, rows):
-        table["split"] = splits
-    categories = [row.category for row in rows]
-    if any(category is not None for category in categories):
-        table["category"] = categories
-    table.attrs["notes"] = tuple(notes)
-    return table
+    notes = []
+    if read is _read_table and folder is not None:
+        notes = _unpack_tables(files)
+    columns = {}
+    if _has_labels(root, listing, labeled):
+        columns["label"] = listing.labels
+    if _has_splits(root, listing):
+        columns["split"] = listing.splits
+    if len(listing.categories.categories):
+        columns["category"] = listing.categories
+    table = pd.DataFrame(columns, index=range(len(listing.names)))
+    return PackedImages(listing.names, table, notes)
 
 
-def _choose_labels(root: str | Path, rows: Sequence[Row], labeled: bool) -> list[str]:
-    """Returns the labels; none where an image has none and none is needed."""
-    missing = [row for row in rows if not row.label]
-    if missing and not labeled:
-        if len(missing) < len(rows):
-            log.warning("images: no labels are written, since %s has none", _show(missing[0]))
-        return []
-    if missing:
-        count = f"{len(missing)} of {len(rows)} images have no label"
-        _refuse(root, f"{count}, first {_show(missing[0])}; give a class to each")
-    numbers = [row for row in rows if row.is_number]
-    if numbers and len(numbers) < len(rows):
-        text = next(row for row in rows if not row.is_number)
+def _has_labels(root: str | Path, listing: Listing, labeled: bool) -> bool:
+    """Returns whether all images have labels, which need not be if none are needed."""
+    missing = np.flatnonzero(listing.labels.codes < 0)
+    if len(missing) and not labeled:
+        if len(missing) < len(listing.names):
+            name = _show(listing, missing[0])
+            log.warning("images: no labels are written, since %s has none", name)
+        return False
+    if len(missing):
+        count = f"{len(missing)} of {len(listing.names)} images have no label"
+        _refuse(root, f"{count}, first {_show(listing, missing[0])}; give a class to each")
+    number, text = np.argmax(listing.are_numbers), np.argmin(listing.are_numbers)
+    if listing.are_numbers[number] != listing.are_numbers[text]:
         _refuse(
             root,
-            f"labels are numbers and texts ({numbers[0].label} of {_show(numbers[0])}, "
-            f"'{show_line(str(text.label))}' of {_show(text)}); use one of both",
+            f"labels are numbers and texts ({listing.labels[number]} of {_show(listing, number)}, "
+            f"'{show_line(listing.labels[text])}' of {_show(listing, text)}); use one of both",
         )
-    labels = [str(row.label) for row in rows]
     try:
-        check_names(labels)
+        check_names(listing.labels.categories)
     except ValueError as error:
         _refuse(root, str(error))
-    return labels
+    return True
 
 
-def _choose_splits(root: str | Path, rows: Sequence[Row]) -> list[str]:
-    """Returns the splits of the images; none if no image has one."""
-    missing = [row for row in rows if not row.split]
-    if missing and len(missing) < len(rows):
-        count = f"{len(missing)} of {len(rows)} images have no split"
-        _refuse(root, f"{count}, first {_show(missing[0])}; give one to each, or to none")
-    return [] if missing else [str(row.split) for row in rows]
+def _has_splits(root: str | Path, listing: Listing) -> bool:
+    """Returns whether the images have splits; none or all have."""
+    missing = np.flatnonzero(listing.splits.codes < 0)
+    if len(missing) and len(missing) < len(listing.names):
+        count = f"{len(missing)} of {len(listing.names)} images have no split"
+        _refuse(root, f"{count}, first {_show(listing, missing[0])}; give one to each, or to none")
+    return not len(missing)
 
 
 def _read_archive(file: Path) -> Iterator[Row]:
@@ -276,19 +277,19 @@ def _name_label(label: int | str | None, classes: Sequence[str]) -> str | None:
     return classes[label] if 0 <= label < len(classes) else None
 
 
-def _describe_groups(file: Path) -> list[str]:
-    """Returns a note on a table whose rows are stored in large groups; none for others."""
-    from pyarrow import parquet
-
-    metadata = parquet.read_metadata(file)
-    groups = range(metadata.num_row_groups)
-    most = max((metadata.row_group(number).num_rows for number in groups), default=0)
-    if most <= MANY:
+def _unpack_tables(files: Sequence[Path]) -> list[str]:
+    """Unpacks tables that do not stay in memory (`dml.data.unpacked_tables`); returns notes."""
+    sizes = [count_bytes(file) for file in files]
+    if sum(sizes) <= SMALL:
         return []
-    return [
-        f"{file} has groups of {most:,} rows, each decoded for one image; write it with "
-        f"row_group_size=100, or as tar shards"
-    ]
+    for file in files:
+        if not unpack_table(file):
+            return [
+                f"{file} cannot be unpacked to {file.parent / '.cache'}, where {sum(sizes):,} "
+                f"bytes must be free and may be written; shuffled, each image decodes a group of "
+                f"rows: free them, or write tar shards"
+            ]
+    return []
 
 
 def _text(value: Any) -> str | None:
@@ -297,8 +298,8 @@ def _text(value: Any) -> str | None:
     return text or None
 
 
-def _show(row: Row) -> str:
-    return show_line(str(row.path))
+def _show(listing: Listing, row: np.integer[Any]) -> str:
+    return show_line(str(listing.names[int(row)]))
 
 
 def _refuse(root: str | Path, problem: str) -> NoReturn:

@@ -1,7 +1,10 @@
 import os
 import shutil
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -12,6 +15,7 @@ from dml.data.preparation import image_check
 from dml.data.preparation.image_check import exclude_undecodable
 from dml.data.readers.folder import read_folder
 from tests.data.trees import class_folders, save, truncate
+from tests.killed_process import KILLED, die_at
 
 
 @pytest.fixture
@@ -118,12 +122,29 @@ def test_a_check_works_where_nothing_can_be_written(tmp_path):
     assert exclude_undecodable(index, False, tmp_path / "file" / "cache").content != first.content
 
 
-@pytest.mark.parametrize("stored", ["{}", "[]", "no", '{"images": [[1]]}', '{"2": "damaged"}'])
+def as_bytes(text: str) -> np.ndarray:
+    return np.frombuffer(text.encode(), np.uint8)
+
+
+STORED = [
+    *("cut", "text", {"problems": as_bytes("[]")}, {"problems": as_bytes("no")}),
+    *({"problems": as_bytes(text)} for text in ('{"2": "damaged"}', '{"x": "damaged"}', "{1")),
+    *({"records": array} for array in (np.zeros(8), np.zeros(7, image_check.RECORD), np.eye(2))),
+]
+
+
+@pytest.mark.parametrize("stored", STORED)
 def test_a_stored_check_of_another_form_is_made_again(tmp_path, stored):
     index = read_folder(raw_images(tmp_path / "raw"))
     first = exclude_undecodable(index, False, tmp_path / "cache")
-    (file,) = (tmp_path / "cache").glob("checked-*.json")
-    file.write_text(stored)
+    (file,) = (tmp_path / "cache").glob("checked-*.npz")
+    arrays = dict(np.load(file))
+    if stored == "cut":
+        file.write_bytes(file.read_bytes()[:200])
+    elif stored == "text":
+        file.write_text("{}")
+    else:
+        np.savez(file, **arrays | stored)
     assert exclude_undecodable(index, False, tmp_path / "cache").content == first.content
 
 
@@ -186,3 +207,36 @@ def test_transparent_images_are_counted(tmp_path):
     (note,) = describe_images(checked)
     assert "2 of 11 images have transparent pixels" in note
     assert "data.background" in note
+
+
+def test_an_interrupted_check_continues(tmp_path, monkeypatch):
+    index = read_folder(raw_images(tmp_path / "raw"))
+    decoded = decoded_files(monkeypatch)
+    decode = image_check.decode_image
+
+    def stop(image, **options):
+        if len(decoded) >= 3:
+            raise KeyboardInterrupt
+        return decode(image, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(image_check, "decode_image", stop)
+        patch.setattr("os.cpu_count", lambda: 1)
+        patch.setattr(image_check, "map_in_threads", map)
+        patch.setattr(image_check, "closing", nullcontext)
+        with pytest.raises(KeyboardInterrupt):
+            exclude_undecodable(index, False, tmp_path / "cache")
+    content = exclude_undecodable(index, False, tmp_path / "cache").content
+    assert sorted(decoded) == [*index.images]  # each once
+    assert content == exclude_undecodable(index, False, tmp_path / "other").content
+
+
+def test_a_killed_check_continues_from_the_part_that_was_stored(tmp_path, monkeypatch):
+    index = read_folder(raw_images(tmp_path / "raw"))
+    monkeypatch.setattr(image_check, "SAVE_SECONDS", 0.0)
+    check = partial(exclude_undecodable, index, False, tmp_path / "cache")
+    assert die_at("before_rename:4", check) == KILLED
+    decoded = decoded_files(monkeypatch)
+    content = check().content
+    assert sorted(decoded) == [*index.images][3:]
+    assert content == exclude_undecodable(index, False, tmp_path / "other").content

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import tarfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,8 +20,10 @@ from pyarrow import parquet
 from dml.core.errors import UserError
 from dml.data import packed_images
 from dml.data.decode import load_image
+from dml.data.image_index import ImageIndex
 from dml.data.packed_images import Packed, join_packed, read_packed, split_packed
 from dml.data.preparation.image_check import exclude_undecodable, find_undecodable
+from dml.data.readers import packed, packed_listing
 from dml.data.readers.folder import list_images, read_folder
 
 Members = Sequence[tuple[str, bytes]]
@@ -146,14 +149,14 @@ def test_takes_the_forms_that_people_write(tmp_path: Path) -> None:
 
 def test_names_lead_back_to_the_images(tmp_path: Path) -> None:
     """Also names that a folder could have, and of keys that point elsewhere."""
-    for packed, name, text in (
+    for place, name, text in (
         (Packed(Path("a/b.tar"), 512, 30), "k/1.jpg", "a/b.tar#512+30/k/1.jpg"),
         (Packed(Path("b.tar"), 0, 1), "/../x/./y.jpg", "b.tar#0+1/x/y.jpg"),
         (Packed(Path("p.parquet"), 7, None), "", "p.parquet#7"),
         (Packed(Path("p.Parquet"), 7, None), "q#1.jpg", "p.Parquet#7/q#1.jpg"),
     ):
-        assert join_packed(packed, name) == Path(text)
-        assert split_packed(text) == packed
+        assert join_packed(place, name) == Path(text)
+        assert split_packed(text) == place
     for text in ("b.tar/k.jpg", "a#1/k.jpg", "b.tar#1", "b.tar#1+x/k.jpg", "k.jpg#1,2,3,4"):
         assert split_packed(text) is None
 
@@ -220,18 +223,94 @@ def test_tables_are_read_in_a_forked_process(tmp_path: Path) -> None:
     assert os.waitpid(child, 0)[1] == 0
 
 
-def test_few_groups_of_rows_stay_in_memory(tmp_path: Path) -> None:
+def test_few_groups_of_rows_stay_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packed_images, "KEPT_BYTES", 500)
+    packed_images._groups.clear()
     index = read_folder(write_table(tmp_path / "t.parquet", rows=12, group=1, label=["a", "b"] * 6))
     packed_images._tables.clear()
     for image in index.images:
         assert read_packed(split_packed(image)) == picture(int(Path(image).stem))
-    (table,) = packed_images._tables.values()
-    assert len(table.groups) == packed_images.GROUPS
+    assert 1 <= len(packed_images._groups) < 5
+    for limit, kept in ((1, 1), (1 << 20, 12)):  # of a group that is larger than the limit, too
+        monkeypatch.setattr(packed_images, "KEPT_BYTES", limit)
+        for image in index.images:
+            read_packed(split_packed(image))
+        assert len(packed_images._groups) == kept
 
 
-def test_large_groups_have_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dml.data.readers.packed.MANY", 3)
-    assert any("groups of 4 rows" in note for note in read_folder(as_table(tmp_path)).notes)
+def test_few_tables_stay_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packed_images, "TABLES", 2)
+    for number in range(5):
+        write_table(tmp_path / f"{number}.parquet", label=LABELS)
+    index = read_folder(f"{tmp_path}/*.parquet")
+    for row in (*range(30), *range(0, 30, 7)):
+        assert read_packed(split_packed(index.images[row])) == picture(row % 6)
+    assert len(packed_images._tables) == 2
+    tables = {id(table) for table in packed_images._tables.values()}
+    assert {table for table, _ in packed_images._groups} <= tables
+
+
+@pytest.fixture
+def large_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables of any size are unpacked."""
+    monkeypatch.setattr("dml.data.readers.packed.SMALL", 0)
+
+
+@pytest.mark.usefixtures("large_tables")
+def test_large_tables_are_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Structs and binary columns; a row without bytes has none, and a table that changes others."""
+    plain = read_folder(as_table(tmp_path))
+    images = [picture(0), None, picture(2), picture(3)]
+    binary = write_table(tmp_path / "binary.parquet", 4, label=["a", "b"] * 2, image=images)
+    with monkeypatch.context() as patch:
+        patch.setattr(packed_images, "_open_table", None)  # no group of rows is decoded
+        for row in (5, 0, 3):
+            assert read_packed(split_packed(plain.images[row])) == picture(row)
+        index = read_folder(binary)
+        assert read_packed(split_packed(index.images[3])) == picture(3)
+        with pytest.raises(OSError, match="row 1 has no bytes"):
+            read_packed(split_packed(index.images[1]))
+        with pytest.raises(OSError, match="no row 4"):
+            read_packed(Packed(binary, 4, None))
+    write_table(binary, 4, label=["a", "b"] * 2)
+    with pytest.raises(OSError, match="has changed"):
+        read_packed(split_packed(index.images[1]))
+    read_folder(binary)
+    assert read_packed(split_packed(index.images[1])) == picture(1)
+    assert len(list((tmp_path / ".cache").glob("unpacked-*.bytes"))) == 2
+
+
+@pytest.mark.usefixtures("large_tables")
+@pytest.mark.parametrize("name", ["unpacked-*.bytes", "unpacked-*.npy"])
+def test_a_damaged_copy_of_a_table_is_named(tmp_path: Path, name: str) -> None:
+    index = read_folder(as_table(tmp_path))
+    (file,) = (tmp_path / ".cache").glob(name)
+    file.write_bytes(file.read_bytes()[:100])
+    with pytest.raises(UserError, match=r"unpacked-.* is damaged; delete it"):
+        load_image(index.images[5])
+    file.unlink()
+    if file.suffix == ".npy":
+        read_folder(tmp_path / "photos.parquet")
+        assert load_image(index.images[5]).shape == (3, 5, 7)
+
+
+@pytest.mark.promise(
+    "guides/how_it_grows.md",
+    "the copy of a Parquet table cannot be written: a note says so, and the table itself is read",
+)
+@pytest.mark.usefixtures("large_tables")
+def test_tables_are_read_where_nothing_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = as_table(tmp_path)
+    (tmp_path / ".cache").touch()
+    (note,) = read_folder(table).notes
+    assert "cannot be unpacked to" in note
+    (tmp_path / ".cache").unlink()
+    monkeypatch.setattr("shutil.disk_usage", lambda path: shutil._ntuple_diskusage(9, 9, 9))
+    (note,) = read_folder(table).notes
+    assert "bytes must be free" in note
+    assert load_image(read_folder(table).images[5]).shape == (3, 5, 7)
 
 
 def test_lists_of_images_need_no_labels(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -389,5 +468,131 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, case: str) -> None:
 def test_a_shard_that_has_become_shorter_is_no_image(tmp_path: Path) -> None:
     index = read_folder(write_tar(tmp_path / "s.tar", GOOD))
     cut(tmp_path / "s.tar", 2000)
-    with pytest.raises(UserError, match=r"s\.tar ends before byte"):
-        load_image(index.images[-1])
+    for known, message in ((True, "has changed since"), (False, r"s\.tar ends before byte")):
+        if not known:  # another process, which has not listed it
+            packed_images._listed.clear()
+        with pytest.raises(UserError, match=message):
+            load_image(index.images[-1])
+
+
+@pytest.mark.promise(
+    "guides/how_it_grows.md",
+    "a shard or a table changes while a run reads it: one line names it, and what stands at the "
+    "place of an image is not read",
+)
+@pytest.mark.parametrize("write", [as_tar, as_table])
+def test_images_of_a_file_that_has_changed_are_not_read(
+    tmp_path: Path, write: Callable[[Path], str]
+) -> None:
+    index = read_folder(write(tmp_path))
+    assert load_image(index.images[0]).shape == (3, 5, 7)
+    file = split_packed(index.images[0]).file
+    status = file.stat()
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+    with pytest.raises(UserError, match="has changed since its images were listed") as error:
+        load_image(index.images[1])
+    assert "\n" not in str(error.value)
+    again = read_folder(f"{tmp_path}/b-*.tar" if write is as_tar else file)
+    assert load_image(again.images[1]).shape == (3, 5, 7)
+
+
+@pytest.fixture
+def stored_lists(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The files that were read for a list; lists of any size are stored."""
+    monkeypatch.setattr(packed_listing, "FEW", 0)
+    read: list[Path] = []
+    for name in ("_read_archive", "_read_table"):
+        function = getattr(packed, name)
+
+        def remember(file: Path, function: Any = function) -> Any:
+            read.append(file)
+            return function(file)
+
+        monkeypatch.setattr(packed, name, remember)
+    return read
+
+
+def described_index(index: ImageIndex) -> list[Any]:
+    parts = [[*index.images], index.labels.tolist(), index.roles.tolist(), index.class_names]
+    return [*parts, None if index.categories is None else index.categories.tolist()]
+
+
+@pytest.mark.parametrize("ending", ["tar", "parquet"])
+def test_only_files_that_have_changed_are_listed_again(
+    tmp_path: Path, stored_lists: list[Path], ending: str
+) -> None:
+    options = [
+        {"label": label, "split": split, "category": category}
+        for label, split, category in (
+            ("\ud800", "train", "pet"), ("10", "train", None), ("9", "test", "é"),
+            ("9", "test", "pet"),
+        )
+    ]  # fmt: skip
+    if ending == "parquet":
+        options[0]["label"] = "cat"
+    columns = {key: [one[key] for one in options] for key in ("label", "split", "category")}
+
+    def write(name: str, kept: int = 4) -> Path:
+        if ending == "tar":
+            return write_tar(tmp_path / name, described(*options[:kept]))
+        some = {key: values[:kept] for key, values in columns.items()}
+        return write_table(tmp_path / name, kept, **some)
+
+    paths = [write(f"{number}.{ending}") for number in range(3)]
+    pattern = f"{tmp_path}/*.{ending}"
+    first = described_index(read_folder(pattern))
+    assert stored_lists == paths
+    assert described_index(read_folder(pattern)) == first
+    assert stored_lists == paths
+    options[1] = {"label": "new", "split": "train", "category": "other"}
+    columns = {key: [one[key] for one in options] for key in ("label", "split", "category")}
+    write(f"1.{ending}", 3)
+    changed = described_index(read_folder(pattern))
+    assert stored_lists[3:] == [paths[1]]
+    shutil.rmtree(tmp_path / ".cache")
+    assert described_index(read_folder(pattern)) == changed  # as if nothing was stored
+
+
+def test_a_list_that_is_interrupted_continues(
+    tmp_path: Path, stored_lists: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pattern = as_tar(tmp_path)
+    remember = packed._read_archive
+
+    def stop(file: Path) -> Any:
+        if stored_lists:
+            raise KeyboardInterrupt
+        return remember(file)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(packed, "_read_archive", stop)
+        with pytest.raises(KeyboardInterrupt):
+            read_folder(pattern)
+    index = read_folder(pattern)
+    assert [file.name for file in stored_lists] == ["b-0.tar", "b-1.tar"]  # each once
+    assert described_index(index) == described_index(read_folder(pattern))
+
+
+@pytest.mark.parametrize("damage", ["cut", "text", "other numbers", "other files", "folder"])
+def test_a_damaged_list_is_made_again(
+    tmp_path: Path, stored_lists: list[Path], damage: str
+) -> None:
+    pattern = as_tar(tmp_path)
+    first = described_index(read_folder(pattern))
+    (file,) = (tmp_path / ".cache").glob("listed-*.npz")
+    arrays = dict(np.load(file))
+    if damage == "cut":
+        cut(file, 300)
+    elif damage == "text":
+        file.write_text("no arrays")
+    elif damage == "folder":
+        file.unlink()
+        file.mkdir()
+    else:
+        if damage == "other numbers":
+            arrays["codes"] = arrays["codes"] + 7
+        else:
+            arrays["described"] = np.frombuffer(b'{"files": {}, "texts": {}}', np.uint8)
+        np.savez(file, **arrays)
+    assert described_index(read_folder(pattern)) == first
+    assert len(stored_lists) == 4

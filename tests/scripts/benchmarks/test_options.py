@@ -6,10 +6,12 @@ from tests.scripts.loading import load_script
 
 NUMBERS = {
     "checkpoints": ["--batch", "--size", "--steps", "--rounds"],
-    "growth": ["--images"],
+    "growth": ["--images", "--steps"],
     "input": ["--images", "--rounds"],
+    "long_run": ["--steps", "--every"],
     "losses": ["--rounds"],
     "metrix": ["--classes", "--rounds"],
+    "parquet": ["--images", "--kilobytes", "--shuffled"],
     "retrieval": ["--repeats"],
     "train": ["--batch", "--size", "--images", "--steps", "--rounds"],
 }
