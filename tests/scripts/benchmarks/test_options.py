@@ -26,6 +26,7 @@ WRONG = [
     ("train", "--only", "our"),
     ("train", "--only", "\x1b[2J"),
     ("losses", "--cases", "\x1b[2J"),
+    ("retrieval", "--kernels", "Zen"),
 ]
 
 
