@@ -263,8 +263,9 @@ def _print_kernels(size: str, results: dict[tuple[str, str], list[Any]]) -> None
         print(_write_values(scores[0]), flush=True)
         if name not in fastest or sum(processors) < sum(fastest[name]):
             fastest[name] = list(processors)
+    ours = fastest.pop("auto")
     for name, processors in fastest.items():
-        ratio = median_ratio(fastest["auto"], processors)
+        ratio = median_ratio(ours, processors)
         print(f"  CPU time of auto, relative to {name}: {ratio:.2f}", flush=True)
 
 

@@ -53,6 +53,20 @@ def sizes(passes: Counter) -> Counter:
     return Counter(len(rows) for _, rows in passes.elements())
 
 
+def test_thresholds_are_of_the_best_weights(run_tiny, evaluated, monkeypatch):
+    """Of an epoch that is not the last one, and as a later evaluation of the run finds them."""
+    monkeypatch.setattr(Stopping, "is_better", lambda self, score: self.best_step == 0)
+    summary, folder = run_tiny(*HOLDOUT, THRESHOLDS, "loss=contrastive", "protocol.epochs=4")
+    (first,) = summary["best_epoch"]
+    assert first < 4
+    words = (THRESHOLDS, f"run={folder}")
+    later = evaluated(*words, given=("run", "evaluation.measures"))["metrics"]
+    names = [name for name in later if name.startswith("fnmr")]
+    assert len(names) == 4
+    for name in names:
+        assert summary["metrics"][name]["mean"] == pytest.approx(later[name], rel=1e-6)
+
+
 @pytest.mark.parametrize("name", RUNS)
 def test_images_are_embedded_once_by_the_same_weights(name, embedded, run_small):
     overrides, times = RUNS[name]
@@ -103,17 +117,3 @@ def test_a_run_that_continues_after_its_last_epoch(
     run_small(f"protocol={protocol}")
     assert set(embedded.values()) == {1}
     assert sizes(embedded) == {TEST_IMAGES: 2}
-
-
-def test_thresholds_are_of_the_best_weights(run_tiny, evaluated, monkeypatch):
-    """Of an epoch that is not the last one, and as a later evaluation of the run finds them."""
-    monkeypatch.setattr(Stopping, "is_better", lambda self, score: self.best_step == 0)
-    summary, folder = run_tiny(*HOLDOUT, THRESHOLDS, "loss=contrastive", "protocol.epochs=4")
-    (first,) = summary["best_epoch"]
-    assert first < 4
-    words = (THRESHOLDS, f"run={folder}")
-    later = evaluated(*words, given=("run", "evaluation.measures"))["metrics"]
-    names = [name for name in later if name.startswith("fnmr")]
-    assert len(names) == 4
-    for name in names:
-        assert summary["metrics"][name]["mean"] == pytest.approx(later[name], rel=1e-6)
