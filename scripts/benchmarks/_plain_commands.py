@@ -1,7 +1,8 @@
 """What `dml train` and `dml embed` are compared with: scripts as in papers' repositories.
 
-    python -m scripts.benchmarks._plain_commands train <folder> --size 64 [--untrained]
-    python -m scripts.benchmarks._plain_commands embed <folder> --size 64
+    python -m scripts.benchmarks._plain_commands train <folder> 64
+    python -m scripts.benchmarks._plain_commands train-untrained-too <folder> 64
+    python -m scripts.benchmarks._plain_commands embed <folder> 64
 
 The folder has `train/<class>/<image>` and `test/<class>/<image>`. PIL decodes, torchvision's first
 transforms make a float32 tensor of each image, and losses and scores are those of
@@ -10,7 +11,7 @@ pytorch-metric-learning.
 
 from __future__ import annotations
 
-import argparse
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -94,21 +95,15 @@ def train(folder: Path, size: int, untrained: bool) -> None:
 
 
 def main() -> None:
-    """Runs one of the scripts."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("script", choices=["train", "embed"])
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--size", type=int, required=True)
-    parser.add_argument("--untrained", action="store_true", help="score before training, too")
-    options = parser.parse_args()
-    if options.script == "train":
-        train(options.folder, options.size, options.untrained)
+    """Runs the script that the words of the command name."""
+    script, folder, size = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+    if script == "embed":
+        torch.manual_seed(0)
+        vectors, labels = embed(Network(), test_images(folder / "test", size))
+        file = folder.with_name("plain.npz")
+        np.savez(file, embeddings=vectors.numpy(), labels=labels.numpy())
         return
-    torch.manual_seed(0)
-    vectors, labels = embed(Network(), test_images(options.folder / "test", options.size))
-    np.savez(
-        options.folder.with_name("plain.npz"), embeddings=vectors.numpy(), labels=labels.numpy()
-    )
+    train(folder, size, untrained=script == "train-untrained-too")
 
 
 if __name__ == "__main__":

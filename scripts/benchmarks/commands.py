@@ -49,7 +49,11 @@ class Used(NamedTuple):
 
 def train_commands(folder: Path, size: int) -> dict[str, list[str]]:
     """Returns the training of one epoch, and its scripts, by name."""
-    script = ["-m", PLAIN, "train", str(folder), f"--size={size}"]
+    words = [str(folder), str(size)]
+    scripts = {
+        BASE: ["-m", PLAIN, "train", *words],
+        "plain, untrained too": ["-m", PLAIN, "train-untrained-too", *words],
+    }
     ours = ["-m", "dml", "train", "data=folder", f"data.root={folder}"]
     ours += [
         f"outputs={folder.parent}/outputs",
@@ -61,12 +65,12 @@ def train_commands(folder: Path, size: int) -> dict[str, list[str]]:
     ours += ["backbone=timm", f"backbone.model={NETWORK}", "backbone.weights=none"]
     ours += [f"transform.size={size}", f"embedder.size={DIMENSIONS}"]
     ours += [f"data.batch_size={TRAIN_BATCH}", "optim.warmup_epochs=0"]
-    return {BASE: script, "plain, untrained too": [*script, "--untrained"], "ours": ours}
+    return {**scripts, "ours": ours}
 
 
 def embed_commands(folder: Path, size: int) -> dict[str, list[str]]:
     """Returns `dml embed` of the test images, and its script, by name."""
-    script = ["-m", PLAIN, "embed", str(folder), f"--size={size}"]
+    script = ["-m", PLAIN, "embed", str(folder), str(size)]
     ours = ["-m", "dml", "embed", f"timm:{NETWORK}", f"{folder}/test"]
     ours += [f"{folder.parent}/ours.npz", "--overwrite", "backbone.weights=none"]
     ours += [f"backbone.input_size={size}"]
