@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import timm
@@ -34,7 +35,7 @@ class Network(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.backbone = timm.create_model(NETWORK, num_classes=0)
+        self.backbone: Any = timm.create_model(NETWORK, num_classes=0)
         self.head = nn.Linear(self.backbone.num_features, DIMENSIONS)
 
     def forward(self, images: Tensor) -> Tensor:

@@ -264,8 +264,8 @@ def _print_kernels(size: str, results: dict[tuple[str, str], list[Any]]) -> None
         if name not in fastest or sum(processors) < sum(fastest[name]):
             fastest[name] = list(processors)
     ours = fastest.pop("auto")
-    for name, processors in fastest.items():
-        ratio = median_ratio(ours, processors)
+    for name, peer in fastest.items():
+        ratio = median_ratio(ours, peer)
         print(f"  CPU time of auto, relative to {name}: {ratio:.2f}", flush=True)
 
 
