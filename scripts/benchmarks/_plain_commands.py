@@ -35,8 +35,8 @@ class Network(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.backbone: Any = timm.create_model(NETWORK, num_classes=0)
-        self.head = nn.Linear(self.backbone.num_features, DIMENSIONS)
+        backbone: Any = timm.create_model(NETWORK, num_classes=0)
+        self.backbone, self.head = backbone, nn.Linear(backbone.num_features, DIMENSIONS)
 
     def forward(self, images: Tensor) -> Tensor:
         """Returns the embeddings B×D of images B×3×H×W."""
