@@ -16,6 +16,7 @@ from dml.cli.shared_options import (
     check_network,
     refuse_empty,
 )
+from dml.cli.train_command import keep_memory_on
 from dml.core.compression_forms import parse_form
 from dml.core.errors import ConfigError
 from dml.core.plain_text import print_plain
@@ -97,6 +98,7 @@ def main(words: Sequence[str]) -> int:
     check_images(options["images"])
     from dml.runs.image_embeddings import embed  # imported late: --help need not load torch
 
+    keep_memory_on("auto")  # between batches, as in a training
     with tolerant_output():
         images, width = embed(**options).embeddings.shape
         print_plain(f"{options['output']}  {images:,} images, {width} dimensions")

@@ -77,6 +77,7 @@ def main(words: Sequence[str]) -> int:
     if options.experiment != "all":
         _print_runs(plans[options.experiment], options.overrides)
     _print_table(plans)
+    _print_cores(options.overrides)
     return 0
 
 
@@ -106,6 +107,20 @@ def _plan(options: Namespace) -> dict[str, pd.DataFrame]:
     except (HydraException, OmegaConfBaseException, ValueError) as error:
         problems = explain(experiment + options.overrides, "train")
         raise ConfigError(problems or [first_line(error)]) from error
+
+
+def _print_cores(overrides: Sequence[str]) -> None:
+    """Prints how runs on the CPU use several cores, of which the estimate counts one."""
+    from dml.core.processor import available_cores
+
+    cores = available_cores()
+    if "device=cpu" not in overrides or cores == 1:
+        return
+    print_plain(
+        f"note: hours of one core; {cores} cores are used best by {cores} runs at the same time in "
+        f"a thread each, with OMP_NUM_THREADS=1: -m hydra/launcher=joblib "
+        f"hydra.launcher.n_jobs={cores}, or protocol.workers={cores} for the models of a run"
+    )
 
 
 def _print_runs(plan: pd.DataFrame, overrides: Sequence[str]) -> None:

@@ -96,10 +96,20 @@ def check_outputs(config: Any) -> None:
 
 def keep_memory(config: Any) -> None:
     """Applies the option `keep_memory` to this process if the run is on the CPU."""
+    if config.keep_memory:
+        keep_memory_on(config.device)
+
+
+def keep_memory_on(device: str) -> None:
+    """Keeps freed memory in this process if its networks are on the CPU.
+
+    Args:
+        device: as the option of that name.
+    """
     from dml.core.memory import keep_freed_memory
     from dml.training.device import resolve_device
 
-    if config.keep_memory and resolve_device(config.device).type == "cpu":
+    if resolve_device(device).type == "cpu":
         keep_freed_memory()
 
 

@@ -1,7 +1,8 @@
-"""The name of the processor."""
+"""The name of the processor, and its cores."""
 
 from __future__ import annotations
 
+import os
 import platform
 from contextlib import suppress
 from functools import cache
@@ -16,3 +17,10 @@ def processor_name() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
+
+
+def available_cores() -> int:
+    """Returns the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -6,7 +6,6 @@ import atexit
 import errno
 import math
 import multiprocessing
-import os
 import signal
 import socket
 import sys
@@ -27,6 +26,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, default_collate, get_worker_info
 
 from dml.core.errors import RunStopped, UserError
+from dml.core.processor import available_cores
 from dml.core.signals import SIGNALS
 from dml.core.waits import NoAnswerError, Wait, print_note
 from dml.data.image_dataset import ImageDataset, ImageSource
@@ -60,8 +60,7 @@ def resolve_workers(
     in_memory = isinstance(index.images, np.ndarray) or index.features is not None
     if in_memory or device.type == "cpu":
         return 0
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return max(1, min(MOST_WORKERS, (cores or 1) // processes))
+    return max(1, min(MOST_WORKERS, available_cores() // processes))
 
 
 def resolve_eval_batch_size(batch_size: int | str, pixels: int | None, device: torch.device) -> int:

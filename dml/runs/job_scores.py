@@ -48,6 +48,7 @@ class JobScores:
         self._is_untrained = scores_test and not continues  # until the first evaluation
         self._embeddings: dict[str, SplitEmbeddings] = {}  # of the test images, on the CPU
         self._measures = evaluation.measures
+        self._validation: SplitEmbeddings | None = None  # by the best weights, if they are needed
         self._extra_metrics = ExtraMetrics(
             evaluation.measures,
             model.embedder,
@@ -93,14 +94,21 @@ class JobScores:
             for name, value in scores.items():
                 metrics[f"{TEST_CURVE}{name}"] = value
         self._is_untrained = False
+        score = metrics.get(self.model.config.protocol.select_metric, NO_SCORE)
         if tested is not None:
             self._embeddings.setdefault(BEFORE, tested.to("cpu"))
-            score = metrics.get(self.model.config.protocol.select_metric, NO_SCORE)
-            if stopping.is_better(score):
-                self._embeddings[AFTER] = tested.to("cpu")
+        if stopping.is_better(score):
+            self._keep_best(tested, embeddings)
         if self.model.world.broadcast_from_main(lambda: embeddings.collapsed):
             metrics[COLLAPSED] = 1.0
         return metrics
+
+    def _keep_best(self, tested: SplitEmbeddings | None, validated: SplitEmbeddings) -> None:
+        """Keeps the embeddings by the best weights so far that the end of the run needs."""
+        if tested is not None:
+            self._embeddings[AFTER] = tested.to("cpu")
+        if self._validates_thresholds:
+            self._validation = validated.to("cpu")
 
     @property
     def _selects_accuracy(self) -> bool:
@@ -142,7 +150,11 @@ class JobScores:
         if not len(split.query):
             return {}
         if AFTER not in self._embeddings:
-            self._embeddings[AFTER] = self._embed(split)
+            is_untrained = best["step"] == 0 and BEFORE in self._embeddings
+            if is_untrained:
+                self._embeddings[AFTER] = self._embeddings[BEFORE]
+            else:
+                self._embeddings[AFTER] = self._embed(split)
         embeddings = self._embeddings[AFTER].to(self.model.device)
         if FOLDS[config.protocol.splits] > 1 or config.evaluation.keep_embeddings:
             self._save(EMBEDDINGS, embeddings)
@@ -151,17 +163,24 @@ class JobScores:
         scores = self._score(split, embeddings, is_final=True)
         return scores | self._score_classes(embeddings) | extra
 
-    def _embed_validation(self) -> SplitEmbeddings | None:
-        """Returns embeddings of validation images, which choose thresholds; None: no need of any.
-
-        They are others than the test images, and embedded by the best weights.
-        """
+    @property
+    def _validates_thresholds(self) -> bool:
+        """Whether validation images that are others than the test images choose thresholds."""
         job, measures = self.model.job, self.model.config.evaluation.measures
         if job.validation is job.test or not len(job.validation.query):
+            return False
+        return self.scores_test and bool(false_match_rates(measures))
+
+    def _embed_validation(self) -> SplitEmbeddings | None:
+        """Returns embeddings of validation images by the best weights, which choose thresholds.
+
+        None: there is no need of any.
+        """
+        if not self._validates_thresholds:
             return None
-        if not false_match_rates(measures):
-            return None
-        return self.model.embed(job.validation)
+        if self._validation is None:  # continued after the best evaluation
+            self._validation = self._embed(self.model.job.validation)
+        return self._validation.to(self.model.device)
 
     def score_categories(self) -> dict[str, dict[str, float]]:
         """Returns the scores of each category of the test images, after `score_test`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Sequence
 from functools import partial
 from statistics import fmean
@@ -14,8 +15,10 @@ from dml.config.compatibility import find_notes
 from dml.config.identity import protocol_id, result_id
 from dml.config.own_code import package_versions
 from dml.core.installation import git_revision, versions
+from dml.core.launcher import read_sweep_size
 from dml.core.metric_names import recall_levels
 from dml.core.option_values import describe_classes, has_seen_classes, selection_section
+from dml.core.processor import available_cores
 from dml.core.secrets import mask_options, mask_word, mask_words
 from dml.core.statistics import combine_scores
 from dml.data.categories import image_categories
@@ -180,6 +183,28 @@ def _count_without_pairs(context: RunContext) -> str | None:
     )
 
 
+def _describe_idle_cores(context: RunContext) -> str | None:
+    """Returns a note on the cores that a head on stored features does not use; or None.
+
+    In a sweep, `dml plan` says so for all of its runs.
+    """
+    trains_in_a_thread = context.index.features is not None and context.device.type == "cpu"
+    is_several = context.config.protocol.workers > 1 or read_sweep_size() > 1
+    is_chosen = os.environ.get("OMP_NUM_THREADS") == "1"  # as by who starts several runs
+    cores = available_cores()
+    if not trains_in_a_thread or is_several:
+        return None
+    if is_chosen or cores == 1:
+        return None
+    remedy = "start other runs meanwhile"
+    if len(context.jobs) > 1 or context.config.search is not None:
+        remedy = f"protocol.workers={cores} trains several of its models at the same time"
+    return (
+        f"stored features train in one thread, so that results do not depend on the number of "
+        f"cores ({cores} here): {remedy}"
+    )
+
+
 def list_notes(context: RunContext) -> list[str]:
     """Returns notes on the config, the images, and the images that select the epoch."""
     jobs = context.jobs
@@ -195,6 +220,7 @@ def list_notes(context: RunContext) -> list[str]:
         notes += describe_parts(context.index)
     elif not set(trained).isdisjoint(validated):
         notes.append("few classes: the epoch is selected on a third of their images")
-    if note := _count_without_pairs(context):
-        notes.append(note)
+    for note in (_count_without_pairs(context), _describe_idle_cores(context)):
+        if note is not None:
+            notes.append(note)
     return notes

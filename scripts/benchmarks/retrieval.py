@@ -5,13 +5,17 @@
 All compute P@1, R-precision and MAP@R at the k that these need (`+recall`: Recall@K too), one after
 the other in one run, so that only their ratios count. Embeddings are drawn around
 class centers at the sizes of the test sets; the number of images per class varies as it does there.
+
+`--kernels` compares with AccuracyCalculator and with a flat search of faiss and vectorized metrics,
+each under the kernel of OpenBLAS with which it is the fastest, in a process for each kernel.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from importlib.util import find_spec
 from statistics import median
 from typing import Any
@@ -23,7 +27,8 @@ from torch.nn import functional as F
 from dml.cli.parser import Parser, whole_number
 from dml.retrieval import retrieval_metrics
 
-from ._measure import added_peak, in_fresh_process, in_turns, seconds
+from ._kernels import kernel_processes
+from ._measure import added_peak, in_fresh_process, in_turns, machine, median_ratio, seconds
 
 PML_NAMES = {
     "precision_at_1": "precision_at_1",
@@ -186,6 +191,84 @@ def benchmark(name: str, repeats: int, backends: Sequence[str], exact: bool) -> 
         print(f"         from {source}: {away:.1e}", flush=True)
 
 
+def flat_metrics(arguments: tuple[Tensor, ...]) -> dict[str, float]:
+    """Scores embeddings by a flat search of faiss, with vectorized metrics."""
+    import faiss
+
+    query, labels = arguments[:2]
+    gallery, gallery_labels = arguments[2:] or arguments[:2]
+    is_gallery = len(arguments) == 2
+    relevant = torch.bincount(gallery_labels, minlength=int(labels.max()) + 1)[labels]
+    relevant -= int(is_gallery)
+    k = int(relevant.max())
+    index = faiss.IndexFlatIP(query.shape[1])  # of unit vectors
+    index.add(gallery.numpy())
+    rows = torch.from_numpy(index.search(query.numpy(), k + int(is_gallery))[1])
+    if is_gallery:
+        rows = _without_itself(rows)
+    rows, labels, relevant = rows[relevant > 0], labels[relevant > 0], relevant[relevant > 0]
+    ranks = torch.arange(1, k + 1)
+    hits = (gallery_labels[rows] == labels[:, None]) & (ranks <= relevant[:, None])
+    precision = hits.cumsum(dim=1) / ranks
+    means = (
+        hits[:, 0].double().mean(),
+        (hits.sum(dim=1) / relevant).double().mean(),
+        ((precision * hits).sum(dim=1) / relevant).double().mean(),
+    )
+    return dict(zip(PML_NAMES, map(float, means), strict=True))
+
+
+def _without_itself(rows: Tensor) -> Tensor:
+    """Returns the neighbors without the query, or without the last one where it is not there."""
+    is_query = rows == torch.arange(len(rows))[:, None]
+    is_query[:, -1] |= ~is_query.any(dim=1)
+    return rows[~is_query].view(len(rows), -1)
+
+
+@cache
+def _drawn(size: str) -> tuple[Tensor, ...]:
+    return draw_embeddings(SIZES[size])
+
+
+def time_metrics(name: str, size: str) -> tuple[float, float, dict[str, float]]:
+    """Returns seconds on the clock and of the processor, and the scores."""
+    arguments = _drawn(size)
+    start, used = time.perf_counter(), time.process_time()
+    scores = _metrics_of(name, arguments, SIZES[size])
+    return time.perf_counter() - start, time.process_time() - used, scores
+
+
+def _metrics_of(name: str, arguments: tuple[Tensor, ...], size: Size) -> dict[str, float]:
+    return flat_metrics(arguments) if name == "flat" else compute_metrics(name, arguments, size)
+
+
+def compare_kernels(sizes: Sequence[str], repeats: int) -> None:
+    """Prints times of each implementation under each kernel, and the ratios of the fastest."""
+    with kernel_processes() as processes:
+        for size in sizes:
+            measures = {}
+            for name in ("flat", "pml", "auto"):
+                for kernel, process in processes.items():
+                    measures[name, kernel] = partial(process.call, time_metrics, name, size)
+            in_turns(measures, 1)  # libraries, and what is measured once
+            _print_kernels(size, in_turns(measures, repeats))
+
+
+def _print_kernels(size: str, results: dict[tuple[str, str], list[Any]]) -> None:
+    print(f"{size}{'':20}{'wall s':>8}{'CPU s':>8}")
+    fastest: dict[str, list[float]] = {}
+    for (name, kernel), rounds in results.items():
+        walls, processors, scores = zip(*rounds, strict=True)
+        print(f"  {name:8}{kernel:12}{median(walls):>9.3f}{median(processors):>8.3f}", end="  ")
+        print(_write_values(scores[0]), flush=True)
+        if name not in fastest or sum(processors) < sum(fastest[name]):
+            fastest[name] = list(processors)
+    ours = fastest.pop("auto")
+    for name, peer in fastest.items():
+        ratio = median_ratio(ours, peer)
+        print(f"  CPU time of auto, relative to {name}: {ratio:.2f}", flush=True)
+
+
 def _write_values(scores: dict[str, float]) -> str:
     values = []
     for key, value in scores.items():
@@ -201,7 +284,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--repeats", type=whole_number(1), default=5)
     parser.add_argument("--backends", nargs="+", choices=BACKENDS, default=["auto"])
     parser.add_argument("--exact", action="store_true", help="compare with a float64 ranking too")
+    parser.add_argument(
+        "--kernels", action="store_true", help="each under its fastest kernel of OpenBLAS, on a CPU"
+    )
     options = parser.parse_args(argv)
+    if options.kernels:
+        print(f"{machine('cpu')}, {torch.get_num_threads()} threads, torch {torch.__version__}")
+        compare_kernels(options.sizes, options.repeats)
+        return
     device = "CPU"
     if torch.cuda.is_available():
         device = torch.cuda.get_device_name()

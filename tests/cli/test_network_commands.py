@@ -3,6 +3,7 @@ import io
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from PIL import Image
 
 from tests.commands import embed, export, search
@@ -114,3 +115,12 @@ def test_an_index_alone_takes_no_other_word(place, capsys):
     assert len(set(outputs)) == 1
     assert search(["x.npz", "3", "--index="]) == 2
     assert "index: is empty" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("device", "kept"), [("cpu", True), ("cuda", False)])
+def test_embed_keeps_freed_memory_on_a_cpu_alone(place, monkeypatch, device, kept):
+    calls = []
+    monkeypatch.setattr("dml.core.memory.keep_freed_memory", lambda: calls.append(device))
+    monkeypatch.setattr("dml.training.device.resolve_device", lambda name: torch.device(device))
+    assert embed(["run", "photos", "kept.npz"]) == 0
+    assert bool(calls) == kept

@@ -137,3 +137,15 @@ def test_wrong_options_are_a_line_each(words, messages, capsys):
     assert len(lines) == len(messages)
     for line, message in zip(lines, messages, strict=True):
         assert line.startswith(f"error: {message}")
+
+
+@pytest.mark.parametrize(
+    ("words", "cores", "notes"),
+    [(["device=cpu"], 4, 1), (["device=cpu"], 1, 0), ([], 4, 0), (["device=auto"], 4, 0)],
+)
+def test_a_plan_on_a_cpu_says_how_its_cores_are_used(monkeypatch, capsys, words, cores, notes):
+    monkeypatch.setattr("dml.core.processor.available_cores", lambda: cores)
+    assert plan_command(["mft_table12", *words]) == 0
+    output = capsys.readouterr().out
+    assert output.count("note: hours of one core; 4 cores are used best by 4 runs") == notes
+    assert output.count("hydra.launcher.n_jobs=4, or protocol.workers=4") == notes

@@ -18,7 +18,6 @@ from dml.methods.plain import Plain
 from dml.models.embedder import NORMALIZERS
 from dml.runs import embeddings
 from dml.runs.context import JobModel, RunContext
-from dml.runs.embeddings import Evaluator
 from dml.runs.resource_errors import translate_resource_errors
 from dml.training.stopping import Stopping
 from tests.runs.small_runs import SMALL, rows
@@ -47,32 +46,6 @@ def test_a_network_that_maps_all_images_to_one_point_is_reported(run_tiny, monke
     assert not any("collapsed" in part for part in (summary["metrics"], summary["untrained"]))
     assert "maps all images to one point" in " ".join(capsys.readouterr().out.split())
     assert [row["collapsed"] for row in rows(folder)] == ["1.0", "1.0"]
-
-
-@pytest.mark.parametrize(
-    ("overrides", "expected"),
-    [
-        ((), {896: 3}),  # before training and after both epochs, whose best weights are tested
-        (("protocol=holdout", "data=glyphs"), {"test": 2, "validation": 3}),
-        (("protocol=holdout", "data=glyphs", "evaluation.test_curve=true"), {"test": 3}),
-    ],
-)
-def test_images_are_embedded_once_by_the_same_weights(
-    run_tiny, monkeypatch, glyphs_root, overrides, expected
-):
-    counts, embed = Counter(), Evaluator.embed
-
-    def counted(self, embedder):
-        counts[len(self.split.query)] += 1
-        return embed(self, embedder)
-
-    monkeypatch.setattr(Evaluator, "embed", counted)
-    small = ("data.reader.classes=24", "data.reader.per_class=6", f"data.root={glyphs_root}",
-             "protocol.evaluate_every=1")  # fmt: skip
-    sizes = {"test": 12 * 6, "validation": 4 * 6}
-    run_tiny("loss=contrastive", *overrides, *(small if overrides else ()))
-    for split, count in expected.items():
-        assert counts[sizes.get(split, split)] == count
 
 
 def test_loading_processes_wait_for_the_next_evaluation(run_tiny, monkeypatch, glyphs_root):

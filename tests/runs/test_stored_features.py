@@ -186,3 +186,34 @@ def test_files_that_are_refused(on_features, tmp_path, changes, problem):
         write(file, **changes)
     with pytest.raises(UserError, match=problem):
         on_features(file=file)
+
+
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        ((), "start other runs meanwhile"),
+        (("protocol=mlrc_features",), "protocol.workers=4 trains several"),
+        (("protocol.repeats=2",), "protocol.workers=4 trains several"),
+    ],
+)
+def test_idle_cores_are_named(on_features, monkeypatch, capsys, words, remedy):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr("dml.runs.summary.available_cores", lambda: 4)
+    words = (*BATCHES, *SHORT, *words, "loss=contrastive")
+    on_features(*words)
+    output = " ".join(capsys.readouterr().out.split())
+    assert f"(4 here): {remedy}" in output
+
+
+@pytest.mark.parametrize("quiet", ["a core", "a thread", "a sweep", "images"])
+def test_other_runs_have_no_note_on_cores(on_features, run_tiny, monkeypatch, capsys, quiet):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1" if quiet == "a thread" else "2")
+    cores = 1 if quiet == "a core" else 4
+    monkeypatch.setattr("dml.runs.summary.available_cores", lambda: cores)
+    if quiet == "a sweep":
+        monkeypatch.setattr("dml.runs.summary.read_sweep_size", lambda: 3)
+    if quiet == "images":
+        run_tiny("protocol.epochs=1")
+    else:
+        on_features(*BATCHES, *SHORT, "loss=contrastive")
+    assert "in one thread" not in " ".join(capsys.readouterr().out.split())

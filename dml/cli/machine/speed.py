@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 import time
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from PIL import Image
 from dml.cli.machine.outcome import Outcome
 from dml.config.check import check
 from dml.config.compositions import compose_config
+from dml.core.processor import available_cores
 from dml.core.progress import format_seconds
 from dml.data.decode import load_image
 from dml.data.loaders import MOST_WORKERS, resolve_eval_batch_size
@@ -117,11 +117,7 @@ def _format_speed(speed: float) -> str:
 
 def count_cores() -> int:
     """Returns the cores that loading processes of this process would use."""
-    if hasattr(os, "sched_getaffinity"):
-        cores = len(os.sched_getaffinity(0))
-    else:
-        cores = os.cpu_count() or 1
-    return min(MOST_WORKERS, cores)
+    return min(MOST_WORKERS, available_cores())
 
 
 def _write_photos(folder: Path) -> list[Path]:

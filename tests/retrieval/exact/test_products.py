@@ -15,6 +15,7 @@ from dml.retrieval.exact.products import PRODUCTS, choose_product, is_accurate, 
 @pytest.fixture(autouse=True)
 def nothing_known(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("OPENBLAS_CORETYPE", raising=False)
     monkeypatch.setattr(products, "_chosen", {})
 
 

@@ -6,6 +6,7 @@ from tests.scripts.loading import load_script
 
 NUMBERS = {
     "checkpoints": ["--batch", "--size", "--steps", "--rounds"],
+    "commands": ["--images", "--size", "--rounds"],
     "growth": ["--images", "--steps"],
     "input": ["--images", "--rounds"],
     "long_run": ["--steps", "--every"],
@@ -23,9 +24,11 @@ WRONG = [
     *[(suite, name, "1.5") for suite, names in FROM_ZERO.items() for name in names],
     ("input", "--images", "127"),
     ("train", "--images", "100"),
+    ("commands", "--cases", "trains"),
     ("train", "--only", "our"),
     ("train", "--only", "\x1b[2J"),
     ("losses", "--cases", "\x1b[2J"),
+    ("retrieval", "--kernels", "Zen"),
 ]
 
 
