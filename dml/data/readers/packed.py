@@ -213,38 +213,41 @@ def _read_texts(path: Path, texts: dict[str, bytes]) -> Row:
 
 def _read_table(file: Path) -> Iterator[Row]:
     """Yields the images of a Parquet table, in its order, without reading their bytes."""
+    table = _read_columns(file)
+    columns = []
+    for name in ("label", "split", "category", IMAGE):
+        is_there = name in table.column_names
+        columns.append(table.column(name).to_pylist() if is_there else [None] * table.num_rows)
+    classes = _class_names(table.schema)
+    for row, (label, split, category, image) in enumerate(zip(*columns, strict=True)):
+        if not isinstance(label, int | str | None) or isinstance(label, bool):
+            _refuse(file, f"labels are of type {type(label).__name__}, no texts or numbers")
+        name = os.path.basename((image or {}).get("path") or "")
+        yield Row(
+            join_packed(Packed(file, row, None), name),
+            _name_label(label, classes),
+            isinstance(label, int) and not classes,
+            _text(split),
+            _text(category),
+        )
+
+
+def _read_columns(file: Path) -> Any:
+    """Returns a table of pyarrow: what a Parquet file says of its images, without their bytes."""
     if find_spec("pyarrow") is None:
         _refuse(file, "reading Parquet needs pyarrow: pip install pyarrow")
     from pyarrow import parquet
 
     try:
         opened = parquet.ParquetFile(file)
-        schema = opened.schema_arrow
-        if problem := _why_no_images(schema):
+        problem = _why_no_images(opened.schema_arrow)
+        if problem:
             _refuse(file, problem)
-        columns = [name for name in ("label", "split", "category") if name in schema.names]
-        has_paths = f"{IMAGE}.path" in [column.path for column in opened.schema]
-        table = opened.read(columns=[*columns, *([f"{IMAGE}.path"] if has_paths else [])])
+        wanted = ("label", "split", "category", f"{IMAGE}.path")
+        stored = [*opened.schema_arrow.names, *(column.path for column in opened.schema)]
+        return opened.read(columns=[name for name in wanted if name in stored])
     except (OSError, ValueError) as error:
         _refuse(file, f"it is damaged ({first_line(error)}); copy it again")
-    values = {name: table.column(name).to_pylist() for name in columns}
-    unknown = [None] * table.num_rows
-    labels, splits, categories = (
-        values.get(name, unknown) for name in ("label", "split", "category")
-    )
-    images = table.column(IMAGE).to_pylist() if has_paths else unknown
-    classes = _class_names(schema)
-    for row, label in enumerate(labels):
-        if not isinstance(label, int | str | None) or isinstance(label, bool):
-            _refuse(file, f"labels are of type {type(label).__name__}, no texts or numbers")
-        name = os.path.basename((images[row] or {}).get("path") or "")
-        yield Row(
-            join_packed(Packed(file, row, None), name),
-            _name_label(label, classes),
-            isinstance(label, int) and not classes,
-            _text(splits[row]),
-            _text(categories[row]),
-        )
 
 
 def _why_no_images(schema: Any) -> str:
