@@ -46,7 +46,7 @@ OF_HYDRA = re.compile(r"hydra(\W.*)?")
 # Nodes whose texts are shown or compared, and never opened; those that only a training run opens.
 NOT_OPENED = ("name", "note", "experiment", "code", "outputs")
 OF_TRAINING = ("search", "space", "tracking")
-ALLOW = "if you trust it, add trust=true (--trust, or trust=True in Python)"
+ALLOW = "if you trust it, add --trust (trust=true for train and evaluate, trust=True in Python)"
 
 
 class Named(NamedTuple):

@@ -50,7 +50,10 @@ OTHER_CLASSES = (
     f"no scores: those of some runs are of {SEEN_CLASSES} (protocol=closed_set), those of others "
     f"of unseen ones"
 )
-CORRECTED = "Welch's t-tests of MAP@R, p corrected for all tests here by Holm's method"
+CORRECTED = (
+    "differences of mean MAP@R over all seeds and repeats of a configuration: Welch's t-tests, p "
+    "corrected for all of them by Holm's method"
+)
 PICTURE_IDS = 4  # in the name of a picture of a comparison
 # Where space is short, columns of the highest rank are left out first (`Column.rank`). Options in
 # which runs differ have the ranks 20, 30, 40 …: two of them stay longer than the last five columns.
@@ -352,13 +355,27 @@ def compare_runs(compared: Sequence[Runs], runs: Runs, folder: Path, width: int)
     shown = [terminal_table(Table("", columns, "", len(scores)), width), Text()]
     if len(seen) > 1:
         return [*shown, Text(OTHER_CLASSES)]
-    if is_pair:
-        shown.append(Text(_test_configurations(chosen.table.configuration, runs.table)))
-    else:
-        shown.append(_test_pairs(chosen.table, runs.table, width))
+    shown.append(_test_compared(chosen.table, runs.table, width))
     if chosen.table.selected_by.nunique() == 1:
         shown += _draw_curves(chosen, folder / f"{_comparison_name(chosen.table.id)}.png")
     return shown
+
+
+def _test_compared(chosen: pd.DataFrame, runs: pd.DataFrame, width: int) -> Text:
+    """Returns the tests of compared runs, or why there is none.
+
+    Args:
+        chosen: a row per compared run.
+        runs: all rows, in which their configurations may have other seeds and repeats.
+        width: characters of the terminal.
+    """
+    differing = [RANKED_NAMES[name] for name in RANKED if chosen[name].nunique() > 1]
+    if differing:
+        names = " and ".join(differing)
+        return Text(f"no test: the runs differ in {names}, not in their methods alone")
+    if len(chosen) == 2:
+        return Text(_test_configurations(chosen.configuration, runs))
+    return _test_pairs(chosen, runs, width)
 
 
 def _comparison_name(ids: Sequence[str]) -> str:

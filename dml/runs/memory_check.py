@@ -1,4 +1,4 @@
-"""The memory that a training needs for embeddings and weights, before it begins.
+"""The memory that a training run needs for embeddings and weights, before it begins.
 
 Linux ends a process that takes more memory than there is, without a message.
 """

@@ -1,4 +1,4 @@
-"""Whole commands compared with plain scripts: a training of one epoch, and `dml embed`.
+"""Whole commands compared with plain scripts: a training run of one epoch, and `dml embed`.
 
     python scripts/benchmark.py commands --cases train embed --rounds 5
 

@@ -70,7 +70,7 @@ def _append(archive: tarfile.TarFile, name: str, data: bytes) -> None:
 
 
 def main(argv: list[str]) -> None:
-    """Prints a line for each part of a start and of a training."""
+    """Prints a line for each part of a start and of a training run."""
     parser = Parser(__doc__, program="benchmark.py growth")
     parser.add_argument(
         "--images", type=whole_number(400), default=100_000, help="made images (default 100,000)"
@@ -139,7 +139,7 @@ def _interrupt_first_start(folder: Path, images: int) -> None:
 
 
 def _measure_training(folder: Path, images: int, steps: int) -> None:
-    """Prints the times of a training that is killed in its second epoch and continued."""
+    """Prints the times of a training run that is killed in its second epoch and continued."""
     outputs = folder / "outputs" / str(time.time_ns())
     for title, rows in (("training", 2), ("training, continued", None)):
         print(f"# {title}", flush=True)
@@ -150,7 +150,7 @@ def _measure_training(folder: Path, images: int, steps: int) -> None:
 
 
 def _watch(process: BaseProcess, outputs: Path, rows: int | None) -> None:
-    """Prints when a training begins and when it has evaluated; kills it after so many rows."""
+    """Prints when a training run begins and when it has evaluated; kills it after so many rows."""
     start = time.perf_counter()
     before = _count_rows(outputs)
     is_begun, seen = False, before

@@ -76,7 +76,7 @@ def _print_line(evaluations: int, size: int, seconds: float) -> None:
 
 
 def main(argv: list[str]) -> None:
-    """Prints what a training holds at each tenth of its length."""
+    """Prints what a training run holds at each tenth of its length."""
     parser = Parser(__doc__, program="benchmark.py long_run")
     parser.add_argument(
         "--steps", type=whole_number(10), default=20_000, help="of the training (default 20,000)"

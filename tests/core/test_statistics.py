@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from scipy.stats import ttest_ind
+from scipy.stats import ttest_1samp, ttest_ind
 
 from dml.core.statistics import (
     Estimate,
@@ -41,6 +41,14 @@ def test_welch_equals_scipy(a, b):
     expected = ttest_ind(a, b, equal_var=False).pvalue
     found = welch(Estimate(tuple(a)).moments, Estimate(tuple(b)).moments)
     assert found == pytest.approx(expected, rel=1e-6, abs=1e-12)
+
+
+def test_one_sample_of_equal_values_is_compared_with_its_mean():
+    """A row whose repeats all reach 100 % on a stand-in."""
+    equal, other = Estimate((100.0, 100.0, 100.0)), Estimate((97.0, 98.0, 96.0, 98.0))
+    expected = ttest_1samp(other.values, 100.0).pvalue
+    for a, b in ((equal, other), (other, equal)):
+        assert welch(a.moments, b.moments) == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize(

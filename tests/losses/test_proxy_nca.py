@@ -66,6 +66,20 @@ def test_center_contrastive_equals_equation(
     assert_matches(loss, reference, batch.x, batch.y, dtype)
 
 
+@pytest.mark.parametrize("kind", [ProxyNCALoss, ProxyNCAPlusPlusLoss, CenterContrastiveLoss])
+def test_weights_of_a_miner_scale_the_whole_loss_of_an_image(kind) -> None:
+    """An image of weight 0, which a miner leaves out, has neither a loss nor a gradient."""
+    torch.manual_seed(0)
+    x, y = torch.randn(6, 5, dtype=torch.float64, requires_grad=True), torch.arange(6) % 3
+    weights = torch.tensor([0.0, 1.0, 2.5, 0.0, 1.0, 0.25], dtype=torch.float64)
+    loss = kind(3, 5).double()
+    value = loss.batch_loss(x, y, weights)
+    alone = torch.stack([loss(x[[i]], y[[i]]) for i in range(6)])
+    torch.testing.assert_close(value, (weights * alone).mean())
+    (gradient,) = torch.autograd.grad(value, x)
+    assert ((gradient != 0).any(dim=1) == (weights > 0)).all()
+
+
 def test_proxy_nca_is_large_where_pml_drops_the_image() -> None:
     """The image is the proxy of another class: its probability underflows, and PML ignores it."""
     x, y = torch.tensor([[1.0, 0.0], [1.0, 0.0]]), torch.tensor([0, 1])

@@ -136,6 +136,26 @@ def test_scores_of_other_selections_are_not_mixed_in_the_order(tmp_path):
     assert [line.split()[2] for line in lines[3:6]] == ["triplet", "margin", "ms"]
 
 
+@pytest.mark.promise(
+    "concepts/selection_on_test.md", "`dml runs compare` tests none of their differences"
+)
+@pytest.mark.parametrize("count", [2, 3])
+def test_runs_of_other_selections_are_shown_without_a_test(tmp_path, count):
+    folders = []
+    for seed in (0, 1):
+        for selected_on, loss in (("test", "ms"), ("validation", "ms"), ("test", "triplet")):
+            options = {"selected_on": selected_on, "loss": loss, "seed": seed}
+            folders.append(write_stored_run(tmp_path, 0.5 - seed / 10, **options))
+    table = load_runs(tmp_path)
+    compared = [find_run(str(folder), table) for folder in folders[:count]]
+    text = "\n".join(map(str, compare_runs(compared, table, tmp_path, 100)))
+    assert "no test: the runs differ in selection, not in their methods alone" in text
+    assert "50.00" in text
+    assert "Welch" not in text
+    compared = [find_run(str(folders[i]), table) for i in (0, 2)]
+    assert "Welch" in "\n".join(map(str, compare_runs(compared, table, tmp_path, 100)))
+
+
 @pytest.mark.parametrize(("epochs", "count"), [(1, 2), (10, 0)])
 def test_a_sweep_says_that_scores_still_rise(tmp_path, epochs, count):
     """The best epoch of these runs is 1."""
@@ -208,7 +228,7 @@ def test_more_than_two_runs_are_tested_in_pairs(three_losses, tmp_path):
 def test_seeds_of_a_configuration_are_tested_together(three_losses, tmp_path):
     _, all_rows = three_losses
     tests = compared(all_rows, ["ms0", "ms1", "margin0"], tmp_path)[2]
-    assert len(tests.splitlines()) == 2 + 1 + 1  # titles, line, a pair, the correction
+    assert len(tests.splitlines()) == 2 + 1 + 2  # titles, line, a pair, the note below
     assert "no test" in compared(all_rows, ["ms0", "ms1", "ms2"], tmp_path)[2]
 
 

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from hydra.utils import instantiate
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
@@ -13,7 +14,7 @@ from dml.core.errors import ConfigError
 from dml.models.embedder import Embedder
 from dml.models.small_cnn import SmallCNN
 from dml.runs.build import Builder
-from dml.training.schedules import warm_up
+from dml.training.schedules import named_schedule, warm_up
 
 STEPS = {"optim.schedule_unit": "steps"}
 
@@ -55,6 +56,22 @@ def test_named_schedules_count_the_same_epochs_in_both_units(composed):
         assert by_step == pytest.approx(by_epoch)
     rates = rates_of(composed, ["optim.schedule=cosine", "optim.schedule_unit=steps"])
     assert rates == pytest.approx([cosine(i, 20) for i in range(20)])
+
+
+@pytest.mark.parametrize("schedule", ["step", "cosine"])
+def test_models_of_a_process_have_equal_rates(schedule):
+    """The folds and repeats of a run are trained one after the other."""
+    rates = []
+    for _ in range(3):
+        optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=1.0)
+        node = named_schedule(schedule, length=60, arguments={}, epoch=5)
+        built = instantiate(node, optimizer=optimizer)
+        for _ in range(55):  # the rate of "step" falls after ten epochs
+            optimizer.step()
+            built.step()
+        rates.append(optimizer.param_groups[0]["lr"])
+    assert rates[0] < 1.0
+    assert rates[0] == rates[1] == rates[2]
 
 
 def test_arguments_of_any_schedule_count_steps(composed):
