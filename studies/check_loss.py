@@ -1,8 +1,8 @@
 """Ranks your loss among the losses of the reality check: docs/results/reality_check.md
 
     python studies/check_loss.py features.npz loss._target_=my_losses.MyLoss +loss.margin=0.2
-    python studies/check_loss.py features.npz loss=supcon
-    python studies/check_loss.py features.npz loss=supcon --quick    a first look, no evidence
+    python studies/check_loss.py features.npz loss=hist
+    python studies/check_loss.py features.npz loss=hist --quick    a first look, no evidence
 
 Trains only this loss, with the search, steps and repeats of the study; the scores of the other
 losses are those of the study. `make features.npz` makes the features, in about three minutes.

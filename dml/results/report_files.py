@@ -164,6 +164,8 @@ def _chosen_ids(
         hint = nearest(name, [*valid, "all"])
         if hint or "," in name:
             raise ConfigError([catalog.find_problem(name, [*valid, "all"])])
+        if "=" in name:
+            raise ConfigError([f"report: takes no options such as {name}; only ids of experiments"])
         finished = ", ".join(sorted(with_runs)) or "none"
         raise UserError(f"experiment: no '{name}'; those with finished runs in {root}: {finished}")
     return list(ids)

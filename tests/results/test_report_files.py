@@ -54,6 +54,7 @@ def test_an_experiment_and_all(two_seeds, tmp_path, capsys, monkeypatch):
         (["mft_table1,mft_table2"], 2, "experiment: mft_table1,mft_table2 are several; name one"),
         (["mft_tabel12"], 2, "experiment: no 'mft_tabel12'; did you mean 'mft_table12'?"),
         (["single"], 1, "experiment: no 'single'; those with finished runs in "),
+        (["mft_table2", "loss=ms"], 2, "report: takes no options such as loss=ms; only ids of "),
         (["single", "--out", __file__], 2, f"--out: {__file__} is not a folder; "),
     ],
 )
