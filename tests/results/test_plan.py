@@ -93,7 +93,7 @@ def test_a_plan_names_the_budget_that_the_user_has_changed(capsys):
 )
 def test_a_plan_names_the_device_of_its_hours(words, device, capsys):
     assert plan_command(["mft_table2", "data=cub", "loss=mfcwms", *words]) == 0
-    assert capsys.readouterr().out.endswith(f"\nhours are estimated for {device}\n")
+    assert f"\nhours are estimated for {device}\n" in capsys.readouterr().out
 
 
 def test_a_plan_measures_finished_runs(tmp_path):

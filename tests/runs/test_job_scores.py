@@ -38,11 +38,11 @@ def embedded(monkeypatch):
     """Counts passes of images through the network, by the images and the weights."""
     passes, embed = Counter(), Evaluator.embed
 
-    def counted(evaluator, embedder):
+    def counted(evaluator, embedder, *more):
         weights = sum(float(part.double().sum()) for part in embedder.state_dict().values())
         for subset in evaluator.split.subsets:
             passes[weights, tuple(subset.rows)] += 1
-        return embed(evaluator, embedder)
+        return embed(evaluator, embedder, *more)
 
     monkeypatch.setattr(Evaluator, "embed", counted)
     return passes

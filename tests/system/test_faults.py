@@ -469,7 +469,8 @@ def test_a_full_disk_while_images_are_cached(
     status, _, err = command_line(*words, f"outputs={tmp_path}")
     assert "data.cache: cannot write" in only_line(status, err)
     left = {path.suffix for path in (photos / ".cache").iterdir()}
-    assert left <= {".lock", ".json"}  # neither pixels nor a part of them; .json: checked images
+    # neither pixels nor their table (`.npy`); `checked-….npz`: checked images
+    assert left <= {".lock", ".npz"}
     monkeypatch.undo()
     assert command_line(*words, f"outputs={tmp_path}")[0] == ExitStatus.FINISHED
     shutil.rmtree(photos / ".cache")
