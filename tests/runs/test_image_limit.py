@@ -106,6 +106,7 @@ def test_the_limit_of_a_run_is_not_that_of_other_images(run_tiny, words, photos,
     from dml.data import decode
 
     check = decode.check_pixels
+
     def noted(file, most, *more):
         limits.append(most)
         check(file, most, *more)
