@@ -98,7 +98,7 @@ def main(words: Sequence[str]) -> int:
     check_images(options["images"])
     from dml.runs.image_embeddings import embed  # imported late: --help need not load torch
 
-    keep_memory_on("auto")  # between batches, as in a training
+    keep_memory_on("auto")  # between batches, as in training
     with tolerant_output():
         images, width = embed(**options).embeddings.shape
         print_plain(f"{options['output']}  {images:,} images, {width} dimensions")

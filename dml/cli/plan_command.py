@@ -117,7 +117,7 @@ def _print_cores(overrides: Sequence[str]) -> None:
     if "device=cpu" not in overrides or cores == 1:
         return
     print_plain(
-        f"note: hours of one core; {cores} cores are used best by {cores} runs at the same time in "
+        f"note: {cores} cores are used best by {cores} runs at the same time in "
         f"a thread each, with OMP_NUM_THREADS=1: -m hydra/launcher=joblib "
         f"hydra.launcher.n_jobs={cores}, or protocol.workers={cores} for the models of a run"
     )

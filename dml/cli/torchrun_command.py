@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 from dml.cli.parser import MISSING, Parser
+from dml.cli.program import DISTRIBUTED
 from dml.core.errors import ConfigError, UserError, first_line, nearest
 from dml.core.exit_status import ExitStatus
 from dml.core.installation import shell_command
@@ -30,13 +31,12 @@ torchrun, it ends with the exit status of the command (143 after SIGTERM, 75 aft
 without a traceback. A thread per process, unless OMP_NUM_THREADS says otherwise.
 """
 PROGRAM = "dml"  # module that each process runs
-COMMANDS = ("train", "check")  # that several processes work on together
 
 
 def parser() -> Parser:
     """Returns the parser of the command; torch's parser reads the options."""
     parser = Parser(DESCRIPTION.format(torchrun=shell_command("torchrun")), "torchrun")
-    parser.add_argument("command", choices=COMMANDS, help="after the options of torchrun")
+    parser.add_argument("command", choices=DISTRIBUTED, help="after the options of torchrun")
     parser.add_argument("words", nargs="*", help="of the command")
     return parser
 
@@ -91,14 +91,14 @@ def _parse(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Na
 
     def refuse(message: str) -> NoReturn:
         if message.startswith(MISSING):
-            message = f"missing: a command ({', '.join(COMMANDS)})"
+            message = f"missing: a command ({', '.join(DISTRIBUTED)})"
         raise ConfigError([f"{message}; {shell_command('torchrun')} --help shows calls"])
 
     parser.error = refuse  # type: ignore[method-assign]
     options = parser.parse_args(words)
     command = options.training_script
-    if command not in COMMANDS:
-        hint = nearest(command, COMMANDS) or f"; one of {', '.join(COMMANDS)}"
+    if command not in DISTRIBUTED:
+        hint = nearest(command, DISTRIBUTED) or f"; one of {', '.join(DISTRIBUTED)}"
         raise ConfigError([f"torchrun: '{command}' is no command of several processes{hint}"])
     if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # nohup
         options.signals_to_handle = "SIGTERM,SIGINT,SIGQUIT"

@@ -8,7 +8,6 @@ import time
 import pytest
 
 from dml.cli import torchrun_command
-from dml.cli.program import DISTRIBUTED
 from tests.commands import torchrun
 from tests.conftest import TINY
 from tests.forked import context
@@ -110,10 +109,6 @@ def test_a_wrong_word_is_one_line(words, line, capsys):
 def test_help_needs_no_torch(capsys):
     assert torchrun(["--help"]) == 0
     assert "--nproc-per-node=4 train data=sop" in capsys.readouterr().out
-
-
-def test_its_commands_are_those_of_several_processes():
-    assert torchrun_command.COMMANDS == DISTRIBUTED
 
 
 @pytest.mark.promise(

@@ -147,5 +147,5 @@ def test_a_plan_on_a_cpu_says_how_its_cores_are_used(monkeypatch, capsys, words,
     monkeypatch.setattr("dml.core.processor.available_cores", lambda: cores)
     assert plan_command(["mft_table12", *words]) == 0
     output = capsys.readouterr().out
-    assert output.count("note: hours of one core; 4 cores are used best by 4 runs") == notes
+    assert output.count("note: 4 cores are used best by 4 runs") == notes
     assert output.count("hydra.launcher.n_jobs=4, or protocol.workers=4") == notes
