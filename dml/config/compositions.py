@@ -122,11 +122,20 @@ def load_node(name: str) -> dict[str, Any]:
     Args:
         name: id of an experiment; without a file, the node has the values of `train.yaml`.
     """
-    node: Any = OmegaConf.load(CONFIGS / "train.yaml").experiment
-    path = CONFIGS / "experiment" / f"{name}.yaml"
-    if path.exists():
-        node = OmegaConf.merge(node, OmegaConf.load(path).experiment)
-    return cast(dict[str, Any], OmegaConf.to_container(node))
+
+    def read_files() -> dict[str, Any]:
+        node = _node_of_train()
+        path = CONFIGS / "experiment" / f"{name}.yaml"
+        if path.exists():
+            node = OmegaConf.merge(node, OmegaConf.load(path).experiment)
+        return cast(dict[str, Any], OmegaConf.to_container(node))
+
+    return _cached(f"node {name}", read_files)
+
+
+@cache
+def _node_of_train() -> Any:
+    return OmegaConf.load(CONFIGS / "train.yaml").experiment
 
 
 def _split(words: Sequence[str]) -> tuple[list[Any], list[Any]]:

@@ -22,6 +22,15 @@ def digest_of(command: str) -> str:
     return digest(apply_params(cfg, params[-1] if params else None, options))
 
 
-@pytest.mark.parametrize("command", PINNED)
+# Composing takes most of the time: a fifth of the commands is in every test run.
+QUICK = list(PINNED)[::5]
+
+
+@pytest.mark.parametrize("command", QUICK)
 def test_a_command_has_the_digest_that_it_always_had(command: str):
+    assert digest_of(command) == PINNED[command]
+
+
+@pytest.mark.parametrize("command", [command for command in PINNED if command not in QUICK])
+def test_all_other_commands_have_the_digests_that_they_always_had(command: str):
     assert digest_of(command) == PINNED[command]

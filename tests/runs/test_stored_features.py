@@ -93,6 +93,18 @@ def test_views_are_drawn_for_training_only(tmp_path):
     assert drawn.dtype == torch.float32  # of a file of float16
 
 
+def test_a_fold_gets_the_views_of_its_own_images(tmp_path):
+    """The rows of a fold are not the first ones of the file."""
+    index = read_features(write(tmp_path / "made.npz"))
+    job = create_jobs("mlrc", 1, index, label_noise=0.0, seed=0)[1]
+    for subset in (job.train, job.validation.query):
+        data = FeatureDataset(subset)
+        for position, row in enumerate(subset.rows):
+            drawn, _ = data.__getitems__([(position, 1)])
+            expected = index.features.views[row, 1].astype(np.float32)
+            assert np.array_equal(drawn[0].numpy(), expected)
+
+
 def test_standardized_by_the_training_features(on_features, tmp_path):
     _, folder = on_features("protocol=mlrc_features", "loss=ms", *BATCHES, *SHORT)
     index = read_features(tmp_path / "made.npz", split_seed=0)

@@ -40,22 +40,6 @@ def test_a_step_of_two_processes_is_a_step_of_one(together, case):
         assert worst < (0.02 if case == "bf16" else TOLERANCE), where
 
 
-def test_collective_operations(together):
-    for rank, found in enumerate(together[1]):
-        assert found["gathered"]
-        assert found["adjoint"]
-        for length, rows in found["main_only"].items():
-            whole = [[3.0 * row, 3.0 * row + 1, 3.0 * row + 2] for row in range(int(length))]
-            assert rows == ([] if rank else whole)
-        assert found["sizes_unknown"] == [[0, 1, 2], [0, 1, 2], [3, 4, 5]]
-        assert found["stops"] == [None] * 4 + [75]
-        assert found["one_empty"] == together[1][0]["one_empty"]
-        assert all(norm > 0 for norm in found["one_empty"])
-        assert found["counted"] == (rank > 0)
-        assert found["failed"] == f"{rank > 0} data: it is not there"
-        assert found["called"] == [0, rank]
-
-
 def assert_alike(rows, expected):
     assert len(rows) == len(expected)
     for row, other in zip(rows, expected, strict=True):
