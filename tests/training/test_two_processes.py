@@ -1,4 +1,4 @@
-"""A few steps of two processes, and what they exchange: the quick part of `test_process_group.py`."""
+"""Steps of two processes, and what they exchange: the quick part of `test_process_group.py`."""
 
 import pytest
 
