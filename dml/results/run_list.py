@@ -306,7 +306,7 @@ def best_table(groups: Sequence[Runs], width: int) -> list[Text]:
     columns.append(_column("ids", ids))
     by = " images or ".join(first.selected_by.unique())
     spread = "± 95 % interval over seeds and repeats, both values of two"
-    text = f"percent; {spread}; ranked by {by} images"
+    text = f"percent; {spread}; ranked{_each_group(first)} by {by} images"
     return [terminal_table(Table(common_names(runs), columns, text), width)]
 
 
@@ -562,11 +562,13 @@ def _sort_by_score(runs: pd.DataFrame) -> pd.DataFrame:
 
 def _describe_order(runs: pd.DataFrame) -> str:
     """Returns the order of `_sort_by_score` for the title of a table."""
-    groups = runs[RANKED].drop_duplicates()
-    if len(groups) == 1:
-        return ", best first"
-    varied = [RANKED_NAMES[name] for name in RANKED if groups[name].nunique() > 1]
-    return f", best first for each {' and '.join(varied)}"
+    return f", best first{_each_group(runs)}"
+
+
+def _each_group(runs: pd.DataFrame) -> str:
+    """Returns ` for each <names>` of what runs of `RANKED` differ in; empty for equal ones."""
+    varied = [RANKED_NAMES[name] for name in RANKED if runs[name].nunique() > 1]
+    return f" for each {' and '.join(varied)}" if varied else ""
 
 
 def _published_lines(runs: Iterable[StoredRun]) -> Iterator[Text]:

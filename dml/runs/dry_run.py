@@ -19,6 +19,7 @@ from dml.config.schema import Config
 from dml.core.errors import ConfigError, UserError, describe_failure, first_line, is_out_of_memory
 from dml.models.embedder import Embedder
 from dml.models.small_cnn import SmallCNN
+from dml.runs.unregistered import check_registered
 from dml.tracking.history import FIRST
 from dml.training.interfaces import Method
 from dml.training.schedules import find_schedule_notes
@@ -56,16 +57,18 @@ def dry_run(
         device: of the method.
 
     Returns:
-        Notes on the schedule.
+        Notes on tensors of a custom loss or method, and on the schedule.
 
     Raises:
         ConfigError: the first error.
         UserError: `build_optimizer` raises it.
     """
+    option = "loss" if type(method).__module__.startswith("dml.") else "method"
+    notes = check_registered(method, option)
     try:
         method = copy.deepcopy(method)
     except Exception:  # of any class: a custom loss may hold anything
-        return []
+        return notes
     network = Embedder(SmallCNN(width=1), size, normalize=config.embedder["normalize"]).to(device)
     labels = torch.tensor([0, classes - 1], device=device).repeat_interleave(PER_CLASS)
 
@@ -73,7 +76,6 @@ def dry_run(
         pool_labels = torch.arange(classes, device=device).repeat_interleave(per_class)
         return [(torch.rand(len(pool_labels), 3, SIDE, SIDE, device=device), pool_labels)]
 
-    option = "loss" if type(method).__module__.startswith("dml.") else "method"
     try:
         method.attach(pool)
         images = torch.rand(len(labels), 3, SIDE, SIDE, device=device)
@@ -94,9 +96,10 @@ def dry_run(
     optimizer, schedule = build_optimizer(network, method)
     _try_optimizer(optimizer, schedule, config, length)
     if schedule is None:
-        return []
+        return notes
     has_score = config.protocol.selected_on != "nothing"
-    return [*find_schedule_notes(schedule, length, has_score, config.optim.schedule_unit)]
+    notes += find_schedule_notes(schedule, length, has_score, config.optim.schedule_unit)
+    return notes
 
 
 def _check_result(result: Any, option: str, classes: int) -> Tensor:

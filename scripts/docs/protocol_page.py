@@ -55,7 +55,7 @@ What changes on Cars, SOP and In-Shop:
 
 {departures}
 
-[All of them](../fidelity.md#departures)
+[All differences](../fidelity.md#departures), those of losses, networks and datasets too
 """
 
 

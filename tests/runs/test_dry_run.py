@@ -185,6 +185,47 @@ class FourClasses(nn.Module):
         return (self.weight[labels] * embeddings.sum(dim=1)).sum()
 
 
+class Unregistered(nn.Module):
+    """A loss whose centers PyTorch does not know."""
+
+    def __init__(self, centers):
+        super().__init__()
+        make = {
+            "trained": lambda: torch.ones(2, 8, requires_grad=True),
+            "listed": lambda: [nn.Parameter(torch.ones(8)) for _ in range(2)],
+            "layers": lambda: {"first": (nn.Linear(8, 2),)},
+            "constant": lambda: torch.ones(2, 8),
+            "integers": lambda: torch.arange(2),
+            "one": lambda: torch.tensor(0.5),
+            "shared": lambda: self.weight,
+        }
+        self.weight = nn.Parameter(torch.ones(2, 8))
+        self.hidden = [self.weight]  # registered, too
+        self.centers = make[centers]()
+
+    def forward(self, embeddings, labels):
+        return (embeddings - self.weight[labels]).square().sum()
+
+
+@pytest.mark.parametrize("centers", ["trained", "listed", "layers"])
+def test_centers_that_would_not_be_trained_are_refused(composed, centers):
+    target = f"loss._target_={HERE}.Unregistered"
+    with pytest.raises(ConfigError, match=r"loss: Unregistered.centers .* nn.Parameter"):
+        tried(composed("loss=custom", target, f"+loss.centers={centers}"))
+
+
+@pytest.mark.parametrize(
+    ("centers", "noted"),
+    [("constant", 1), ("integers", 0), ("one", 0), ("shared", 0)],
+)
+def test_constants_that_are_no_buffers_are_noted(composed, centers, noted):
+    words = ["loss=custom", f"loss._target_={HERE}.Unregistered", f"+loss.centers={centers}"]
+    builder = Builder(check(composed(*words)))
+    arguments = builder.config, *optimizer_of(builder), 2, 8, torch.device("cpu")
+    notes = dry_run(builder.method(2, 8), *arguments)
+    assert [note.partition(" is ")[0] for note in notes] == ["loss: Unregistered.centers"] * noted
+
+
 class OneArgument(nn.Module):
     """A loss without labels."""
 
