@@ -36,6 +36,11 @@ def test_each_batch_draws_one_type_and_one_kind_of_pairs(monkeypatch):
     assert min(counts) > 25
 
 
+def test_the_published_id_has_the_types_in_the_order_of_the_tables():
+    options = {"types": ["embed", "input"]}
+    assert Metrix.result_id("ms", options) == "ms+metrix_input_embed"
+
+
 def test_anchor_negative_mixes_of_proxies_exist_in_embedding_space_only():
     loss = pml.ProxyAnchorLoss(5, 5)
     assert Metrix(loss, types=["feature", "embed"]).pairs == {
