@@ -228,6 +228,25 @@ def test_the_least_gain_of_a_stage_is_an_option(min_delta, ends):
     assert stages.index(1) == ends
 
 
+def test_a_state_is_that_of_its_evaluations():
+    """A continued method notes, ends and starts stages as the whole one; scoring is no step."""
+    torch.manual_seed(3)
+    embedder = TinyEmbedder(scale=3.0)
+    method = method_with(stage_patience=2)
+    optimizer = torch.optim.SGD([*embedder.parameters(), *method.parameters()], lr=0.1)
+    train(embedder, method, optimizer, 5, scores=[0.5, 0.4, 0.3, 0.6, 0.2])  # one in stage 1
+    continued = method_with(stage_patience=2)
+    continued.load_state_dict(copy.deepcopy(method.state_dict()))
+    noted = []
+    for some in (method, continued):
+        some.eval()(embedder, IMAGES, LABELS)
+        noted.append([some.on_evaluation(embedder, score) for score in (0.1, 0.0)])
+        noted[-1].append(some.get_extra_state()["stage_is_over"])
+    assert noted[0] == noted[1]
+    assert noted[0][0]["radius_before"] > noted[0][0]["radius_after"] > 0
+    assert noted[0][0]["stage_steps"] == 2
+
+
 # Whole runs
 
 
