@@ -180,6 +180,9 @@ def test_what_is_missing_is_one_line(names):
             categories_of_classes(train, OPTION)
         assert str(raised.value).startswith(f"{OPTION}: {message}")
         assert "\n" not in str(raised.value)
+    some = replace(index, categories=mixed).subset("train").of_classes([1, 3])
+    with pytest.raises(UserError, match=f"class {shown} has images of the categories"):
+        categories_of_classes(some, OPTION)
     both = replace(index, categories=mixed)
     assert len(image_categories(both.subset("train"), "evaluation.by")) == 8  # of images: allowed
     test = replace(index, categories=empty).subset("test")

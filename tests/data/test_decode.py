@@ -119,7 +119,7 @@ HALF_PNGS = {
     "grey, 16 bits": png(0, 16, struct.pack(">2H", 300, 0), struct.pack(">H", 300)),
     "color, 8 bits": png(2, 8, bytes([7, 8, 9, 0, 0, 0]), struct.pack(">3H", 7, 8, 9)),
     "color, 16 bits": png(
-        2, 16, struct.pack(">6H", 900, 900, 900, 0, 0, 0), struct.pack(">3H", 900, 900, 900)
+        2, 16, struct.pack(">6H", 900, 1900, 2900, 0, 0, 0), struct.pack(">3H", 900, 1900, 2900)
     ),
     "alpha, 16 bits": png(6, 16, struct.pack(">8H", 0, 0, 0, 0, 0, 0, 0, 65535)),
     "grey and alpha, 16 bits": png(4, 16, struct.pack(">4H", 0, 0, 0, 65535)),
@@ -374,3 +374,31 @@ def test_numbers_of_a_pgm_are_scaled_by_its_largest(tmp_path):
         numbers = (RAMP * largest).astype(">u2").tobytes()
         (tmp_path / "a.pgm").write_bytes(f"P5 8 8 {largest}\n".encode() + numbers)
         assert np.abs(load_image(tmp_path / "a.pgm")[0].numpy() - RAMP * 255).max() < 1.5
+
+
+@pytest.mark.parametrize(
+    ("white", "values"),
+    [(65535, {}), (4095, {"largest": 4095}), (1023, {"largest": 1023}), (4095, {"bits": 12})],
+)
+def test_white_is_white_and_black_is_black(tmp_path, white, values):
+    numbers = np.where(RAMP > 0.5, white, 0).astype("<u2")
+    stored = twelve_bits(numbers) if "bits" in values else numbers
+    image = load_image(tiff(tmp_path / "a.tif", stored, **values))[0]
+    assert np.array_equal(image.numpy(), np.where(RAMP > 0.5, 255, 0))
+
+
+def test_the_smallest_number_of_16_bits_that_is_no_12_bits(tmp_path):
+    for largest in (4095, 4096):
+        Image.fromarray((RAMP * largest).astype("u2")).save(tmp_path / f"{largest}.png")
+    with pytest.raises(UserError, match="16-bit numbers end at 4095"):
+        load_image(tmp_path / "4095.png")
+    assert load_image(tmp_path / "4096.png").max() == 16
+
+
+@pytest.mark.parametrize("opacity", [0, 1, 254, 255])
+def test_a_single_pixel_that_is_not_opaque_is_transparency(opacity):
+    image = Image.new("RGBA", (3, 2), (0, 0, 0, 255))
+    image.putpixel((1, 1), (0, 0, 0, opacity))
+    decoded = decode_image(image)
+    assert decoded.transparent is (opacity < 255)
+    assert decoded.pixels[:, 1, 1].tolist() == [255 - opacity] * 3

@@ -6,7 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dml.data.image_index import ImageIndex
+from dml.data.image_index import (
+    ImageIndex,
+    StoredFeatures,
+    join_box,
+    read_states,
+    split_box,
+)
 from dml.data.preparation.sources import SOURCES
 from dml.data.readers.digits import read_digits
 from dml.data.readers.folder import read_folder
@@ -26,6 +32,8 @@ def test_subset_keeps_index_order_and_makes_labels_contiguous():
     assert subset.labels.tolist() == [0, 0, 1]
     assert subset.classes.tolist() == [2, 3]
     assert (len(subset), subset.num_classes) == (3, 2)
+    assert subset.of_classes([1]).rows.tolist() == [5]
+    assert subset.of_classes([0]).of_classes([0]).classes.tolist() == [2]
 
 
 def trees(root: Path) -> dict[str, ImageIndex]:
@@ -93,3 +101,80 @@ def test_the_fingerprint_is_of_all_names_labels_and_roles(tmp_path, monkeypatch,
     if not count:  # no files, but any images
         content = json.dumps(["name", [], [], 0])
     assert index.fingerprint() == hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+def test_sizes_of_files_count_from_the_first_to_the_last(tmp_path, monkeypatch):
+    monkeypatch.setattr("dml.data.image_index.SIZES", 3)
+    files = [tmp_path / f"{row}.png" for row in range(7)]
+    for file in files:
+        file.write_bytes(b"12345")
+    index = ImageIndex("name", files, np.arange(7), np.array(["train"] * 7))
+    whole, changed = index.fingerprint(), []
+    for file in files:
+        file.write_bytes(b"1234")
+        changed.append(index.fingerprint() != whole)
+        file.write_bytes(b"12345")
+    assert changed == [row in (0, 3, 6) for row in range(7)]
+
+
+def test_lazy_images_count_from_the_first_to_the_last(monkeypatch):
+    monkeypatch.setattr("dml.data.image_index.SAMPLE", 3)
+    index = ImageIndex("x", [np.zeros((1, 1, 3), np.uint8)] * 7, np.arange(7), ["train"] * 7)
+    whole, changed = index.fingerprint(), []
+    for row in range(7):
+        images = [*index.images]
+        images[row] = np.ones((1, 1, 3), np.uint8)
+        changed.append(replace(index, images=images).fingerprint() != whole)
+    assert changed == [row in (0, 3, 6) for row in range(7)]
+
+
+@pytest.mark.parametrize("part", ["plain", "views"])
+def test_stored_features_count_from_the_first_to_the_last_with_every_view(part):
+    plain, views = np.zeros((2998, 2), np.float32), np.zeros((2998, 3, 2), np.float32)
+
+    def fingerprint():
+        features = StoredFeatures(plain, views)
+        labels = np.arange(2998) % 7
+        roles = np.full(2998, "train")
+        return ImageIndex("x", plain, labels, roles, features=features).fingerprint()
+
+    known = {fingerprint()}
+    array = {"plain": plain, "views": views[:, 2]}[part]
+    for row in (0, 1500, 2997):
+        array[row, 1] = 1
+        known.add(fingerprint())
+    assert len(known) == 4
+
+
+@pytest.mark.parametrize("role", ["test", "query", "gallery"])
+def test_a_class_is_trained_on_or_tested(role):
+    images, labels = np.zeros((4, 1, 1, 3), np.uint8), np.array([0, 3, 3, 5])
+    roles = np.array(["train", "train", role, role])
+    with pytest.raises(ValueError, match="1 class with both training and test images"):
+        ImageIndex("x", images, labels, roles)
+    ImageIndex("x", images, labels, roles, shared_classes=True)
+    unused = np.array(["train", "train", "unused", role])
+    assert len(ImageIndex("x", images, labels, unused).subset("train")) == 2
+
+
+def test_corners_of_a_box_are_rounded():
+    name = join_box(Path("a/b#1.jpg"), (1.6, -3.7, 10.4, 19.5))
+    assert split_box(name) == (Path("a/b#1.jpg"), (2, 0, 10, 20))
+
+
+def test_categories_of_equal_letters_are_one():
+    names = [" caf\u00e9 ", "cafe\u0301", "nan", "None", None, float("nan"), 7]
+    images, labels = np.zeros((7, 1, 1, 3), np.uint8), np.arange(7)
+    index = ImageIndex("x", images, labels, np.full(7, "train"), categories=names)
+    assert index.categories.tolist() == ["caf\u00e9", "caf\u00e9", "nan", "None", "", "", "7"]
+
+
+def test_states_are_those_of_the_file_that_holds_an_image(tmp_path):
+    """One after the other, where the name of one file is the beginning of the next one's."""
+    sizes = {"a.tar": 5, "a.tar#.tar": 7, "a.tar.tar": 9, "b.jpg": 11, "b.jpg.jpg": 13}
+    for name, size in sizes.items():
+        (tmp_path / name).write_bytes(b"x" * size)
+    names = ["a.tar#0+2/x.jpg", "a.tar#2+2/y.jpg", "a.tar.tar#0+3/x.jpg", "a.tar#.tar#0+3/x.jpg"]
+    names += ["b.jpg", "b.jpg#1,2,3,4", "b.jpg.jpg", "b.jpg.jpg#1,2,3,4", "a.tar#0+2/x.jpg"]
+    states = read_states([tmp_path / name for name in names])
+    assert [size for size, _ in states] == [5, 5, 9, 7, 11, 11, 13, 13, 5]

@@ -46,6 +46,7 @@ def test_is_a_sequence_of_the_paths(names):
     assert names == ImageNames.of(map(str, PATHS))
     assert names != PATHS[:5]
     assert names != ImageNames.of(PATHS[::-1])
+    assert names != ImageNames.of([Path("b.jpg"), *PATHS[1:]])
 
 
 @pytest.mark.parametrize("some", [slice(1, 5), slice(None, None, -2), slice(4, 2), slice(9)])

@@ -4,6 +4,8 @@ import multiprocessing
 import os
 import signal
 import time
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,6 +23,7 @@ from dml.data.loaders import (
     LoaderOptions,
     eval_batches,
     iterate,
+    pool_batches,
     prepare_process,
     resolve_eval_batch_size,
     train_batches,
@@ -34,9 +37,12 @@ TO_INPUT = ToInput((0, 0, 0), (1, 1, 1), scale=255)
 
 @pytest.fixture(scope="module")
 def view() -> Subset:
-    images = np.random.default_rng(0).integers(0, 256, (40, 12, 12, 3), dtype=np.uint8)
-    index = ImageIndex("x", images, np.arange(40) % 5, np.full(40, "train"))
-    return index.subset("train")
+    """Rows that are not the first ones, of classes whose numbers have gaps."""
+    images = np.random.default_rng(0).integers(0, 256, (60, 12, 12, 3), dtype=np.uint8)
+    labels = np.arange(60) % 6 * 3 + 1
+    index = ImageIndex("x", images, labels, np.where(labels == 4, "unused", "train"))
+    subset = index.subset("train")
+    return Subset(index, subset.rows[7:47])
 
 
 def train(
@@ -74,7 +80,7 @@ def test_evaluation_yields_every_image_in_order(view: Subset, workers: int):
     images, labels = zip(*batches, strict=True)
     assert [len(part) for part in labels] == [16, 16, 8]
     assert torch.cat(labels).tolist() == view.labels.tolist()
-    expected = torch.from_numpy(view.index.images).permute(0, 3, 1, 2).float()
+    expected = torch.from_numpy(view.index.images[view.rows]).permute(0, 3, 1, 2).float()
     assert torch.equal(torch.cat(images), expected)
 
 
@@ -92,6 +98,32 @@ def test_ranks_share_evaluation_without_gap_or_overlap(view: Subset):
         for _, part in eval_batches(view, eval_transform(None), options, batch_size=5):
             labels += part.tolist()
     assert labels == view.labels.tolist()
+
+
+def read_pool(view: Subset, rank: int = 0, world_size: int = 1, number: int = 4):
+    """Images and labels of a pool of three images of each class, in batches of at most four."""
+    options = LoaderOptions(TO_INPUT, CPU, rank=rank, world_size=world_size)
+    transform = train_transform("random_crop", None, padding=2)
+    return list(pool_batches(view, transform, options, 1, 4, 3, number))
+
+
+def test_a_pool_is_class_by_class_in_batches_of_equal_sizes(view: Subset):
+    images, labels = zip(*read_pool(view), strict=True)
+    assert [len(batch) for batch in labels] == [4, 4, 4, 3]  # 15 images in the fewest batches
+    assert torch.cat(labels).tolist() == [label for label in range(5) for _ in range(3)]
+    again, other = (torch.cat([x for x, _ in read_pool(view, number=n)]) for n in (4, 5))
+    assert torch.equal(torch.cat(images), again)
+    assert not torch.equal(again, other)
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_ranks_share_each_batch_of_a_pool(view: Subset, ranks):
+    whole = read_pool(view)
+    parts = [read_pool(view, rank, ranks) for rank in range(ranks)]
+    for (images, labels), *shares in zip(whole, *parts, strict=True):
+        assert torch.equal(torch.cat([some for some, _ in shares]), images)
+        assert torch.equal(torch.cat([some for _, some in shares]), labels)
+        assert min(len(some) for _, some in shares) > 0
 
 
 @pytest.mark.parametrize(
@@ -129,6 +161,20 @@ def test_small_images_get_the_same_pixels_alone_and_in_any_batch(
 def test_batch_size_of_an_evaluation(device, pixels, batch_size):
     assert resolve_eval_batch_size("auto", pixels, torch.device(device)) == batch_size
     assert resolve_eval_batch_size(7, pixels, torch.device(device)) == 7
+
+
+@pytest.mark.parametrize(
+    ("cores", "processes", "number"), [(3, 2, 1), (32, 2, 8), (7, 2, 3), (1, 4, 1)]
+)
+def test_processes_of_a_machine_share_its_cores(monkeypatch, cores, processes, number):
+    monkeypatch.setattr(loaders, "available_cores", lambda: cores)
+    files = ImageIndex("x", [Path("a.jpg")], np.zeros(1, int), ["train"])
+    cuda = torch.device("cuda")
+    assert loaders.resolve_workers("auto", files, cuda, processes) == number
+    assert loaders.resolve_workers(5, files, cuda, processes) == 5
+    assert loaders.resolve_workers("auto", files, CPU, processes) == 0
+    in_memory = replace(files, images=np.zeros((1, 2, 2, 3), np.uint8))
+    assert loaders.resolve_workers("auto", in_memory, cuda, processes) == 0
 
 
 class Slow(Dataset):

@@ -1,4 +1,6 @@
+from dataclasses import replace
 from itertools import combinations, product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -62,10 +64,13 @@ def test_holdout_is_one_model_on_two_thirds():
 
 
 def test_two_or_three_classes_are_validated_by_images():
-    (job,) = protocol.create_jobs("holdout", 1, index_of(6, per_class=7))
+    labels = np.repeat(np.arange(6), [7, 4, 11, 2, 2, 2])
+    roles = np.where(labels < 3, "train", "test")
+    index = ImageIndex("probe", np.zeros((28, 4, 4, 3), np.uint8), labels, roles)
+    (job,) = protocol.create_jobs("holdout", 1, index)
     assert classes(job.train) == classes(job.validation.query) == [0, 1, 2]
-    assert job.train.rows.tolist() == [*range(5), *range(7, 12), *range(14, 19)]
-    assert job.validation.query.rows.tolist() == [5, 6, 12, 13, 19, 20]
+    assert job.train.rows.tolist() == [*range(5), *range(7, 9), *range(11, 19)]
+    assert job.validation.query.rows.tolist() == [5, 6, 9, 10, 19, 20, 21]
     assert classes(job.test.query) == [3, 4, 5]
 
 
@@ -155,6 +160,27 @@ def test_images_without_another_of_their_class_are_refused_before_training():
     with pytest.raises(UserError, match="no image of 'probe' for test"):
         protocol.create_jobs("published", 1, index_of(4, per_class=1))
     assert protocol.create_jobs("published", 1, index_of(4, query=True))
+
+
+def test_queries_without_a_match_in_the_gallery_are_refused():
+    labels = np.repeat(np.arange(6), 2)
+    roles = np.repeat(["train", "train", "query", "query", "gallery", "gallery"], 2)
+    index = ImageIndex("probe", np.zeros((12, 4, 4, 3), np.uint8), labels, roles)
+    with pytest.raises(UserError, match="no image of 'probe' for test has another of its class"):
+        protocol.create_jobs("published", 1, index)
+
+
+def test_names_of_a_split_are_those_of_its_images():
+    names = ("a", "b", "c", "d", "e")
+    index = replace(index_of(5, per_class=3, trained=2, query=True), class_names=names)
+    test = protocol.published_test(index)
+    assert test.names == [["6", "8", "10", "12", "14"], ["7", "9", "11", "13"]]
+    some = protocol.Split(test.query.of_classes([1]), test.gallery)
+    assert some.class_names == ["c", "d", "e"]
+    files = [Path(f"{row}.png") for row in range(15)]
+    assert protocol.published_test(replace(index, images=files)).names[1] == [
+        *("7.png", "9.png", "11.png", "13.png")
+    ]
 
 
 def test_queries_search_in_the_gallery():

@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 
 from dml.data.image_index import ImageIndex
-from dml.data.protocol_splits import ccp_folds, mlrc_folds, split_in_halves, take_part
+from dml.data.protocol_splits import (
+    assign_halves,
+    ccp_folds,
+    mlrc_folds,
+    split_in_halves,
+    take_part,
+)
 
 # Validation classes (first, last) fold by fold, as the protocol prints them.
 MLRC = {
@@ -83,3 +89,17 @@ def test_a_part_of_a_dataset_stands_in_for_it_and_keeps_its_halves():
         *("train", "train", "unused", "test", "test", "unused")
     ]
     assert set(halves.roles[3:6]) == {"unused"}
+
+
+def test_all_images_but_the_unused_ones_are_trained_on():
+    roles = ["train", "test", "unused", "query", "gallery"]
+    everything = assign_halves("all", index([0, 1, 2, 3, 3], roles))
+    assert everything.roles.tolist() == ["train", "train", "unused", "train", "train"]
+
+
+def test_a_part_of_shared_classes_is_of_the_first_ones_that_are_used():
+    labels, roles = [0, 1, 1, 2, 2, 5, 5], ["unused", *["train", "test"] * 3]
+    images = np.zeros((7, 1, 1, 3), np.uint8)
+    shared = ImageIndex("x", images, np.array(labels), np.array(roles), shared_classes=True)
+    part = take_part(shared, classes=2, per_class=None)
+    assert np.flatnonzero(part.roles != "unused").tolist() == [1, 2, 3, 4]

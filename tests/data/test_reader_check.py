@@ -53,6 +53,34 @@ def test_usual_forms_are_taken_as_such_with_a_note(form, whole):
         assert difference.max() <= (1 if form == "half" else 0)
 
 
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("largest", [4096, 65535])
+def test_numbers_of_16_bits_keep_the_upper_8(whole, largest):
+    one = np.linspace(0, largest, RAW[0].size).astype("u2").reshape(RAW[0].shape)
+    numbers = np.stack([one, one[::-1], one[:, ::-1], one])
+    images = numbers if whole else [*numbers]
+    index = check_reader(ImageIndex("mine", images, LABELS, ROLES))
+    found = np.stack([np.asarray(index.images[row]) for row in range(4)])
+    assert np.array_equal(found, numbers // 256)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_numbers_from_0_to_1_are_rounded(whole):
+    numbers = np.linspace(0, 1, RAW.size).astype("f4").reshape(RAW.shape)
+    index = check_reader(ImageIndex("mine", numbers if whole else [*numbers], LABELS, ROLES))
+    found = np.stack([np.asarray(index.images[row]) for row in range(4)])
+    assert np.abs(found - numbers * 255.0).max() <= 0.5001
+
+
+@pytest.mark.parametrize("height", [1, 2, 3, 4])
+def test_low_images_have_their_channels_last(height):
+    images = RAW[:, :height] / 255
+    index = check_reader(ImageIndex("mine", images, LABELS, ROLES))
+    assert np.array_equal(index.images, RAW[:, :height])
+    items = check_reader(ImageIndex("mine", [*images], LABELS, ROLES))
+    assert np.array_equal(items.images[3], RAW[3, :height])
+
+
 @pytest.mark.parametrize("images", [RAW, RAW[..., 0], Items(lambda x: x), Items(Image.fromarray)])
 def test_forms_of_training_are_taken_without_a_note(images):
     index = ImageIndex("mine", images, LABELS, ROLES)

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 from PIL import Image
@@ -7,9 +9,11 @@ from torchvision import transforms as v1
 from torchvision.transforms import v2
 
 from dml.data.transforms import (
+    Affine,
     RandomResizedCrop,
     ShorterSide,
     ToInput,
+    Views,
     eval_transform,
     train_transform,
 )
@@ -57,6 +61,59 @@ def test_affine_moves_and_zooms_within_its_limits():
     offsets = torch.tensor(places)
     assert 1.5 < offsets.abs().max() < 3.0
     assert offsets.mean(dim=0).abs().max() < 0.5
+
+
+def test_affine_draws_each_parameter_within_its_limits_and_by_itself():
+    """The matrix is the inverse of a rotation, a scale and a shear, taken apart here."""
+    torch.manual_seed(0)
+    affine = Affine(degrees=20, scale=(0.7, 1.6), padding=3)
+    a, b, c, d, right, down = torch.stack([affine.draw() for _ in range(2000)]).unbind(1)
+    size = (a.square() + c.square()).rsqrt()
+    angle = torch.atan2(-c, a).rad2deg()
+    shear = torch.atan((a * b + c * d) * size.square()).rad2deg()
+    limits = [(angle, -20, 20), (shear, -20, 20), (size, 0.7, 1.6), (right, -3, 3), (down, -3, 3)]
+    for values, low, high in limits:
+        middle, reach = (low + high) / 2, (high - low) / 2
+        torch.testing.assert_close(values.mean().item(), middle, rtol=0, atol=0.1 * reach)
+        assert 0.97 * reach < (values - middle).abs().max() < 1.0001 * reach
+    related = torch.corrcoef(torch.stack([values for values, _, _ in limits])) - torch.eye(5)
+    assert related.abs().max() < 0.1
+
+
+@pytest.mark.parametrize("shape", [(7, 12), (13, 6)])
+def test_affine_samples_between_four_pixels(shape):
+    """Each pixel by a loop in float64; outside of the image all is black."""
+    height, width = shape
+    images = torch.randint(0, 256, (2, 3, height, width), dtype=torch.uint8)
+    drawn = torch.tensor([[0.9, 0.25, -0.3, 1.1, 1.3, -0.7], [1.2, -0.1, 0.2, 0.8, -2.2, 0.4]])
+    moved = Affine(20, (0.7, 1.6), 3).change(images, drawn)
+    for image, result, numbers in zip(images, moved, drawn.tolist(), strict=True):
+        a, b, c, d, right, down = numbers
+        for row in range(height):
+            for column in range(width):
+                u, v = column - (width - 1) / 2 - right, row - (height - 1) / 2 - down
+                x, y = a * u + b * v + (width - 1) / 2, c * u + d * v + (height - 1) / 2
+                value = torch.zeros(3, dtype=torch.float64)
+                for i in (math.floor(y), math.floor(y) + 1):
+                    for j in (math.floor(x), math.floor(x) + 1):
+                        if 0 <= i < height and 0 <= j < width:
+                            value += image[:, i, j] * (1 - abs(y - i)) * (1 - abs(x - j))
+                assert (result[:, row, column] - value).abs().max() < 0.51
+
+
+def test_views_are_the_test_image_and_then_augmentations():
+    small = IMAGE[:, :40, :30]
+    test, train = eval_transform(20), train_transform("random_resized_crop", 20)
+    torch.manual_seed(0)
+    views = Views(test, train, 3)(small)
+    assert views.shape == (4, 3, 20, 20)
+    assert torch.equal(views[0], test(small))
+    torch.manual_seed(0)
+    assert torch.equal(views[1:], torch.stack([train(small) for _ in range(3)]))
+    for order in ("rgb", "bgr"):  # of a batch of views as of single images
+        to_input = ToInput((1, 2, 3), (4, 5, 6), order, 255)
+        batch = torch.stack([views, views.flip(0)])
+        assert torch.equal(to_input(batch).flatten(0, 1), to_input(batch.flatten(0, 1)))
 
 
 def test_shifts_reach_every_offset_and_no_other():

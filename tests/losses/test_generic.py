@@ -142,3 +142,15 @@ def test_the_form_needs_default_reducers_of_all_terms():
         reducer=only(pos_loss=average(), neg_loss=average()), embedding_regularizer=LpRegularizer()
     )
     assert generic.find_generic_form(regularized) == plain
+
+
+def test_distances_of_similarities_are_those_above_the_rounding_error():
+    """In float32 equal vectors would else be 3e-4 apart, with a gradient of any direction."""
+    apart = torch.logspace(-6, 0.3, 50, dtype=torch.float64)
+    torch.testing.assert_close(forms.distance(1 - apart**2 / 2), apart, rtol=1e-3, atol=0)
+    wide = torch.logspace(-2.5, 0.3, 50)
+    torch.testing.assert_close(forms.distance(1 - wide**2 / 2), wide, rtol=0.02, atol=0)
+    same = torch.tensor([1.0, 1 - 6e-8, 1 + 1.2e-7], requires_grad=True)
+    found = forms.distance(same)
+    assert not found.any()
+    assert not torch.autograd.grad(found.sum(), same)[0].any()

@@ -47,6 +47,14 @@ def test_equals_the_equations(classes: int, scale: float) -> None:
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10 * float(other.abs().max()))
 
 
+def test_first_means_and_variances_are_those_of_he_et_al_by_outputs() -> None:
+    torch.manual_seed(0)
+    loss = HISTLoss(num_classes=200, embedding_size=30)
+    for parameter in (loss.means, loss.log_variances):
+        assert parameter.std().item() == pytest.approx((2 / 200) ** 0.5, rel=0.05)
+        assert abs(parameter.mean().item()) < 0.01
+
+
 def test_the_network_can_be_left_out() -> None:
     torch.manual_seed(0)
     x, y = torch.randn(6, 5), torch.arange(6) % 3

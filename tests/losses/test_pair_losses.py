@@ -172,6 +172,43 @@ def test_without_self_index_a_batch_among_the_references_meets_itself(loss, scal
     assert not torch.isclose(loss(x, y, ref_emb=x, ref_labels=y), loss(x, y), rtol=1e-2)
 
 
+@pytest.mark.parametrize("loss", PAIR_LOSSES, ids=CASES)
+def test_the_wider_precision_of_batch_and_references_counts(loss: PairLoss) -> None:
+    torch.manual_seed(0)
+    x, r = torch.randn(5, 4), torch.randn(7, 4, dtype=torch.float64)
+    y, z = torch.tensor([0, 0, 1, 1, 2]), torch.tensor([0, 1, 1, 2, 2, 0, 3])
+    expected = loss(x.double(), y, ref_emb=r, ref_labels=z)
+    assert expected.dtype == torch.float64
+    assert torch.equal(loss(x, y, ref_emb=r, ref_labels=z), expected)
+    other = loss(r, z, ref_emb=x.double(), ref_labels=y)
+    assert torch.equal(loss(r, z, ref_emb=x, ref_labels=y), other)
+
+
+@pytest.mark.parametrize("scale", [0.2, 3.0])
+@pytest.mark.parametrize("loss", [C1Loss(), C2Loss(0.0, 0.9)], ids=["c1", "c2"])
+def test_references_are_clipped_as_the_batch(loss: PairLoss, scale: float) -> None:
+    """Proxies are passed as they are, and may be longer than 1."""
+    torch.manual_seed(0)
+    x, r = torch.randn(5, 4), scale * torch.randn(7, 4)
+    y, z = torch.tensor([0, 0, 1, 1, 2]), torch.tensor([0, 1, 1, 2, 2, 0, 3])
+    clipped = r / r.norm(dim=1, keepdim=True).clamp(min=1)
+    assert torch.equal(clipped, r) == (scale < 1)
+    torch.testing.assert_close(
+        loss(x, y, ref_emb=r, ref_labels=z), loss(x, y, ref_emb=clipped, ref_labels=z)
+    )
+
+
+@pytest.mark.parametrize(("alpha", "has_constant"), [(0.01, True), (0.5, True), (1.0, False)])
+def test_the_constant_of_cwms_is_near_its_first_sum(alpha: float, has_constant: bool) -> None:
+    """Of any embeddings for a small alpha; without negatives, the first sum is the loss."""
+    loss = ClassWiseMultiSimilarityLoss(alpha, 50.0, 0.5)
+    torch.manual_seed(0)
+    value = loss(torch.randn(6, 4, dtype=torch.float64), torch.zeros(6, dtype=torch.long))
+    assert (loss.constant > 0) is has_constant
+    if alpha == 0.01:
+        assert float(value) == pytest.approx(loss.constant, rel=0.05)
+
+
 def test_self_index_without_its_references_is_refused() -> None:
     x, y = torch.randn(3, 5), torch.arange(3)
     with pytest.raises(ValueError, match="self_index must hold one position for each embedding"):

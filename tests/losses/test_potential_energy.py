@@ -29,8 +29,8 @@ POTENTIALS = [
 
 
 @pytest.mark.parametrize("potential", POTENTIALS)
-@pytest.mark.parametrize("near", [0.002, 0.1, 0.5])
-@pytest.mark.parametrize("few", [0.0, 1.0])
+@pytest.mark.parametrize("near", [0.002, 0.1, 0.29, 0.5])
+@pytest.mark.parametrize("few", [0.0, 0.1, 0.3, 1.0])
 def test_screen_and_single_pairs_change_nothing(potential, near, few, monkeypatch) -> None:
     x, labels = crowd(120, near)
     x.requires_grad_()
@@ -43,6 +43,25 @@ def test_screen_and_single_pairs_change_nothing(potential, near, few, monkeypatc
     torch.testing.assert_close(actual, expected, rtol=1e-10, atol=0)
     scale = gradient.abs().max()
     torch.testing.assert_close(actual_gradient / scale, gradient / scale, rtol=0, atol=1e-8)
+
+
+def energy_and_forces(x: Tensor, labels: Tensor, potential) -> tuple[Tensor, Tensor]:
+    x = x.clone().requires_grad_()
+    energy = mean_energy(x, labels, potential)
+    return energy.detach(), torch.autograd.grad(energy, x)[0]
+
+
+@pytest.mark.parametrize("potential", POTENTIALS)
+def test_the_last_tile_may_have_any_number_of_charges(potential, monkeypatch) -> None:
+    x, _ = crowd(100, 0.1)  # all of the first half are near each other
+    batches = [(x[:size], torch.arange(size) ** 2 % 11) for size in (31, 34, 37, 41)]
+    expected = [energy_and_forces(*batch, potential) for batch in batches]
+    monkeypatch.setattr(potential_energy, "CPU_TILE", (4, 12))
+    for batch, (energy, forces) in zip(batches, expected, strict=True):
+        actual, actual_forces = energy_and_forces(*batch, potential)
+        torch.testing.assert_close(actual, energy, rtol=1e-10, atol=0)
+        scale = forces.abs().max()
+        torch.testing.assert_close(actual_forces / scale, forces / scale, rtol=0, atol=1e-8)
 
 
 @pytest.mark.parametrize("near", [1e-3, 3e-3, 0.02])

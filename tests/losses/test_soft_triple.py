@@ -8,17 +8,18 @@ from pytorch_metric_learning.regularizers import SparseCentersRegularizer
 from dml.losses import CentersRegularizer
 
 
-def test_centers_regularizer_equals_pml_inside_soft_triple() -> None:
+@pytest.mark.parametrize("centers", [2, 3, 5])
+def test_centers_regularizer_equals_pml_inside_soft_triple(centers: int) -> None:
     torch.manual_seed(0)
     x, y = torch.randn(8, 5), torch.randint(0, 4, (8,))
     losses = [
-        pml.SoftTripleLoss(4, 5, 3, weight_regularizer=regularizer, weight_reg_weight=0.2)
-        for regularizer in (CentersRegularizer(3), SparseCentersRegularizer(4, 3))
+        pml.SoftTripleLoss(4, 5, centers, weight_regularizer=regularizer, weight_reg_weight=0.2)
+        for regularizer in (CentersRegularizer(centers), SparseCentersRegularizer(4, centers))
     ]
     losses[0].load_state_dict(losses[1].state_dict(), strict=False)
     values = [loss(x, y) for loss in losses]
     torch.testing.assert_close(values[0], values[1])
-    plain = pml.SoftTripleLoss(4, 5, 3)
+    plain = pml.SoftTripleLoss(4, 5, centers)
     plain.load_state_dict(losses[1].state_dict(), strict=False)
     assert values[0] > plain(x, y)
 

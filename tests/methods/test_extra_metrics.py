@@ -8,9 +8,10 @@ from torch import nn
 from torch.nn.functional import normalize
 
 from dml.losses import MeanFieldContrastiveLoss
-from dml.methods.extra_metrics import ExtraMetrics, verification_errors
+from dml.methods.extra_metrics import ExtraMetrics, measure_embeddings, verification_errors
 from dml.methods.plain import Plain
 from dml.retrieval import geometry, match_errors_at, match_thresholds
+from dml.retrieval.coverage import covering_radius
 from dml.retrieval.embeddings import SplitEmbeddings
 
 
@@ -59,6 +60,74 @@ def test_w2_is_the_distance_of_proxies_to_training_images_on_the_sphere(points):
     assert found["w2"] == pytest.approx(sum(nearest) / 3, rel=1e-5)
 
 
+def test_distances_of_ccp_are_those_of_the_vectors_as_they_are(points):
+    """At an evaluation and of a split alone; lengths count, unlike in the measures above."""
+    test, labels, *_ = points
+    names = ["covering_radius", "inter_class_distance"]
+    expected = {
+        "covering_radius": covering_radius(test, labels),
+        "inter_class_distance": geometry.inter_class_distance(test, labels),
+    }
+    assert measure(points, names)[0] == expected
+    split = SplitEmbeddings(test, labels)
+    assert measure_embeddings(names, split) == expected
+    assert measure_embeddings(names, split._replace(query=normalize(test))) != expected
+
+
+def test_values_of_a_run_are_those_of_its_best_evaluation(points):
+    test, labels, training, classes = points
+    method = Plain(MeanFieldContrastiveLoss(3, 4))
+    names = ["regularizer", "w2"]
+    metrics = ExtraMetrics(names, nn.Identity(), method, lambda: (training, classes), list)
+    best = {"metrics": {"regularizer": 0.25, "w2": 5.0}}
+    rows = [{"w2": 7.0, "regularizer": 4.0}]  # only the untrained network was evaluated
+    found = metrics.of_run(rows, best, SplitEmbeddings(test, labels))
+    assert found == {"regularizer": 0.25, "w2": 7.0}
+
+
+@pytest.mark.parametrize("weight", [0.0, 3.0])
+def test_the_regularizer_is_that_of_eq_8_without_its_weight(points, weight):
+    test, labels, *_ = points
+    loss = MeanFieldContrastiveLoss(3, 4, negative_margin=1.5, lambda_mf=weight)
+    metrics = ExtraMetrics(["regularizer"], nn.Identity(), Plain(loss), list, list)
+    found = metrics.at_evaluation(SplitEmbeddings(test, labels))
+    fields = normalize(loss.mean_fields.detach().double())
+    apart = (1.5 - (1 - fields @ fields.T)).clamp(min=0).square().fill_diagonal_(0)
+    assert found == {"regularizer": pytest.approx(float(apart.sum() / 3), rel=1e-5)}
+
+
+class Mixing(Plain):
+    """A method that trains on mixes of each batch, too."""
+
+    def extra_embeddings(self, embedder, batches):
+        assert not embedder.training
+        for images, _ in batches:
+            yield normalize(embedder(images))
+
+
+def test_utilization_counts_what_a_method_trains_on_beside_the_images(points):
+    test, labels, training, classes = points
+    batches = [(test[:3], labels[:3]), (test[3:8], labels[3:8])]
+    method = Mixing(MeanFieldContrastiveLoss(3, 4))
+    embedder = nn.Linear(4, 4).requires_grad_(False).train()
+    metrics = ExtraMetrics(
+        ["utilization"], embedder, method, lambda: (training, classes), lambda: batches
+    )
+    found = metrics.of_run([], {"metrics": {}}, SplitEmbeddings(test, labels))["utilization"]
+    every = torch.cat([normalize(training), normalize(embedder(test[:8]))])
+    assert found == pytest.approx(geometry.utilization(normalize(test), every))
+    assert found < geometry.utilization(normalize(test), normalize(training))
+
+
+@pytest.mark.parametrize("names", [["nmi"], ["ami"], ["nmi", "ami"]])
+def test_clusters_are_those_of_the_vectors_as_they_are(points, names):
+    """Classes that differ in length alone agree with clusters of the vectors, not of directions."""
+    labels = torch.arange(40) % 4
+    test = torch.ones(40, 4) * (1 + labels[:, None]) + 1e-3 * torch.randn(40, 4)
+    found = measure_embeddings(names, SplitEmbeddings(test, labels))
+    assert found == pytest.approx(dict.fromkeys(names, 1.0))
+
+
 def of_split(points, split, names):
     """The measures of a split by a network that is trained."""
     _, _, training, classes = points
@@ -80,7 +149,8 @@ def test_matches_of_a_query_and_gallery_split_are_those_of_all_its_images(points
 def test_validation_images_choose_the_threshold(points):
     test, labels, training, classes = points
     rates = {"fnmr_at_fmr_0.01": 0.01}
-    validation = SplitEmbeddings(10 * training, classes)
+    one, other = 10 * training[:11], 10 * training[11:]
+    validation = SplitEmbeddings(one, classes[:11], other, classes[11:])
     found = verification_errors(rates, SplitEmbeddings(test, labels), validation)
     (chosen,) = match_thresholds(10 * training, classes, [0.01])
     (tested,) = match_errors_at(test, labels, [chosen.threshold])

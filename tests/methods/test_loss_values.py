@@ -241,7 +241,7 @@ class Own(Method):
         self.loss = Sometimes(empty)
 
     def forward(self, embedder, images, labels):
-        return self.loss(embedder(images), labels), {}
+        return self.loss(embedder(images), labels), {"images": torch.tensor(len(labels))}
 
 
 @pytest.mark.parametrize("case", ["int", "tensor"])
@@ -249,6 +249,7 @@ def test_a_method_of_the_users(case):
     found = train(Own(EMPTY[case]))
     assert_equal(found, train(Own(zero)))
     assert sum(EMPTY_STEPS in row for row in found[1]) == 2
+    assert [row["images"].item() for row in found[1]] == [12] * 4  # also of the empty steps
     with pytest.raises(UserError, match=r"method: its loss of 0.5 has no gradient"):
         train(Own(lambda x: 0.5))
 

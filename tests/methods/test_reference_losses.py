@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import math
 
+import numpy as np
 import pytest
 import torch
 from pytorch_metric_learning import losses as pml
+from pytorch_metric_learning.distances import DotProductSimilarity, LpDistance
+from pytorch_metric_learning.reducers import MeanReducer
+from pytorch_metric_learning.regularizers import LpRegularizer
 
 from dml.config.check import check
 from dml.core.errors import UserError
-from dml.losses import C1Loss, C2Loss, ProxyNCALoss
+from dml.losses import C1Loss, C2Loss, ProxyNCALoss, baselines
 from dml.losses.distances import clip_to_ball
 from dml.methods.reference_losses import prepare_for_references
 from dml.runs.build import Builder
@@ -43,6 +48,50 @@ def test_multi_similarity_takes_inner_products_of_clipped_vectors():
 def test_losses_of_pairs_are_taken(make):
     loss = make()
     assert prepare_for_references(loss, None, 5, "xbm") is loss
+
+
+TRIPLETS = {
+    "as it is": {},
+    "smooth": {"smooth_loss": True},
+    "few triplets": {"triplets_per_anchor": 2},
+    "p = 1": {"distance": LpDistance(p=1)},
+    "squared": {"distance": LpDistance(power=2)},
+    "inner product": {"distance": DotProductSimilarity()},
+    "mean": {"reducer": MeanReducer()},
+    "regularizer": {"embedding_regularizer": LpRegularizer()},
+}
+
+
+@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize("options", TRIPLETS.values(), ids=TRIPLETS)
+def test_triplet_losses_with_any_option_keep_their_value(options, own):
+    """The form without a list of triplets replaces only the loss that it equals."""
+    x, y, r, z = data(4)
+    kind = baselines.TripletMarginLoss if own else pml.TripletMarginLoss
+    loss = prepare_for_references(kind(0.2, **copy.deepcopy(options)), None, 5, "ccp")
+    plain = pml.TripletMarginLoss(0.2, **copy.deepcopy(options))
+    plain.distance.normalize_embeddings = False
+    values = []
+    for some in (loss, plain):
+        torch.manual_seed(0)
+        np.random.seed(0)
+        values.append(some(x, y, ref_emb=r, ref_labels=z))
+    assert values[1] > 0
+    torch.testing.assert_close(*values)
+
+
+@pytest.mark.parametrize("make", [pml.TripletMarginLoss, baselines.TripletMarginLoss])
+def test_swapped_anchors_are_refused_as_the_library_has_them_not_for_references(make):
+    with pytest.raises(UserError, match="loss: method 'ccp' compares a batch with references"):
+        prepare_for_references(make(swap=True), None, 5, "ccp")
+
+
+def test_a_check_of_a_loss_draws_no_random_numbers():
+    torch.manual_seed(0)
+    expected = torch.rand(3)
+    torch.manual_seed(0)
+    prepare_for_references(pml.TripletMarginLoss(triplets_per_anchor=1), None, 5, "ccp")
+    assert torch.equal(torch.rand(3), expected)
 
 
 @pytest.mark.parametrize("make", [ProxyNCALoss, pml.ArcFaceLoss, pml.ProxyAnchorLoss])

@@ -142,6 +142,8 @@ OUTPUTS = {
 
 @pytest.mark.parametrize("kind", OUTPUTS)
 def test_kind_and_channels_are_found_and_features_pooled(kind):
+    evaluated = complete(Net(OUTPUTS[kind]).eval(), 16)
+    assert not evaluated.training
     network = complete(Net(OUTPUTS[kind]), 16)
     assert (network.kind, network.channels, network.training) == (kind, 6, True)
     assert network.input.size == 224

@@ -4,7 +4,7 @@ from torch import nn
 
 from dml.core.errors import UserError
 from dml.models.backbones import Backbone, InputSpec
-from dml.models.embedder import NORMALIZERS, Embedder, compile_backbone
+from dml.models.embedder import NORMALIZERS, Embedder, compile_backbone, hash_weights
 from dml.models.small_cnn import SmallCNN
 
 
@@ -71,17 +71,23 @@ def test_normalizers(normalize):
     torch.testing.assert_close(result, expected)
 
 
-@pytest.mark.parametrize("head", ["linear", "linear+relu", "none"])
+@pytest.mark.parametrize("head", ["linear", "linear+relu", "mlp", "none"])
 @pytest.mark.parametrize("layer_norm", [False, True])
 @pytest.mark.parametrize("bias", [False, True])
 def test_the_head_is_the_textbook_one(head, layer_norm, bias):
     options = {"head": head, "layer_norm": layer_norm, "bias": bias, "normalize": "none"}
+    options["hidden"] = 7
     embedder = Embedder(SmallCNN(width=2), None if head == "none" else 5, **options)
     pooled = torch.randn(4, 8)
     expected = pooled
     if layer_norm:
         deviation = pooled.var(dim=1, correction=0, keepdim=True).add(1e-5).sqrt()
         expected = (pooled - pooled.mean(dim=1, keepdim=True)) / deviation
+    if head == "mlp":
+        hidden = embedder.head.hidden
+        expected = (expected @ hidden.weight.T + hidden.bias).clamp(min=0)
+        assert expected.shape == (4, 7)
+        assert (expected == 0).any()
     if head != "none":
         linear = embedder.head.linear
         assert (linear.bias is not None) is bias
@@ -90,6 +96,42 @@ def test_the_head_is_the_textbook_one(head, layer_norm, bias):
         expected = expected.clamp(min=0)
         assert (expected == 0).any()
     torch.testing.assert_close(embedder.project(pooled), expected)
+
+
+@pytest.mark.parametrize("init", ["default", "kaiming_fan_out", "xavier_uniform"])
+def test_the_first_weights_of_the_head(init):
+    """He et al. (2015) by the outputs, and Glorot and Bengio (2010), with biases of 0."""
+    linear = Embedder(SmallCNN(width=64), 16, init=init).head.linear
+    weight, largest = linear.weight.detach(), linear.weight.detach().abs().max().item()
+    deviation = {"default": (3 * 256) ** -0.5, "kaiming_fan_out": (2 / 16) ** 0.5}
+    deviation["xavier_uniform"] = (2 / (16 + 256)) ** 0.5
+    assert weight.std().item() == pytest.approx(deviation[init], rel=0.05)
+    is_normal = init == "kaiming_fan_out"
+    assert (largest > 3 * deviation[init]) is is_normal
+    assert linear.bias.any().item() is (init == "default")
+
+
+@pytest.mark.parametrize(("momentum", "share"), [(None, 0.1), (0.25, 0.25), (0.0, 0.0)])
+def test_the_share_of_a_batch_in_the_statistics(momentum, share, images):
+    embedder = Embedder(SmallCNN(width=4), 5, batch_norm_momentum=momentum).train()
+    outputs = []
+    embedder.backbone.stem[0].register_forward_hook(lambda *call: outputs.append(call[2]))
+    embedder(images)
+    mean = outputs[0].detach().mean(dim=(0, 2, 3))
+    torch.testing.assert_close(embedder.backbone.stem[1].running_mean, share * mean)
+
+
+def test_every_weight_and_its_name_count_in_the_digest():
+    embedder = Embedder(SmallCNN(width=2), 3)
+    digests = {hash_weights(embedder)}
+    for value in embedder.state_dict().values():
+        value.view(-1)[-1] += 1
+        digests.add(hash_weights(embedder))
+        value.view(-1)[-1] -= 1
+    assert len(digests) == len(embedder.state_dict()) + 1
+    digests.add(hash_weights(nn.Sequential(embedder)))  # equal values, other names
+    assert len(digests) == len(embedder.state_dict()) + 2
+    assert {len(digest) for digest in digests} == {16}
 
 
 @pytest.mark.parametrize("backbone", [lambda: SmallCNN(width=4), Patches])
@@ -117,10 +159,11 @@ def test_frozen_statistics_survive_every_call_of_train(images):
     assert embedder.training
 
 
+@pytest.mark.parametrize("statistics", [False, True])
 @pytest.mark.parametrize("affine", [False, True])
-def test_scale_and_shift_train_unless_frozen_too(affine, images):
+def test_scale_and_shift_train_unless_frozen_too(affine, statistics, images):
     embedder = Embedder(
-        SmallCNN(width=4), 5, freeze_batch_norm=True, freeze_batch_norm_affine=affine
+        SmallCNN(width=4), 5, freeze_batch_norm=statistics, freeze_batch_norm_affine=affine
     ).train()
     embedder(images)[:, 0].sum().backward()
     layer = embedder.backbone.layers[1]

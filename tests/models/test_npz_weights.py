@@ -9,6 +9,7 @@ from dml.core.errors import UserError
 from dml.core.timm_records import find_record
 from dml.models import timm_weights
 from dml.models.backbones import TimmBackbone
+from dml.models.npz_weights import count_numbers
 from tests.core.servers import Behavior, serving
 
 
@@ -185,3 +186,20 @@ def _bit_arrays(network):
         value = array.detach().numpy()
         found[name] = value.transpose(2, 3, 1, 0) if "conv2d" in name else value
     return found
+
+
+def test_numbers_are_counted_without_classifier_by_whole_names(tmp_path):
+    sizes = {
+        "embedding/kernel": 2,
+        "Transformer/posembed_input/pos_embedding": 3,
+        "head/kernel": 5,
+        "pre_logits/bias": 7,
+        "Transformer/head_norm/scale": 11,
+        "overhead/bias": 13,
+    }
+    arrays = {name: np.ones(size, "f4") for name, size in sizes.items()}
+    np.savez(tmp_path / "a.npz", **arrays)
+    assert count_numbers(tmp_path / "a.npz") == 11 + 13
+    both = {f"img/{name}": array for name, array in arrays.items()}
+    np.savez(tmp_path / "b.npz", **both, **{"txt/embedding": np.ones(17, "f4"), "t": np.ones(19)})
+    assert count_numbers(tmp_path / "b.npz") == 11 + 13

@@ -12,6 +12,13 @@ def test_maps_are_a_quarter_of_small_images_and_an_eighth_of_larger_ones(side, l
     assert maps.shape == (2, 4 * width, left, left)
 
 
+@pytest.mark.parametrize(
+    ("height", "width", "expected"), [(16, 40, (4, 10)), (40, 16, (10, 4)), (17, 40, (2, 5))]
+)
+def test_the_shorter_side_decides_for_oblong_images(height, width, expected):
+    assert SmallCNN(width=4)(torch.randn(1, 3, height, width)).shape[2:] == expected
+
+
 def test_pretrained_on_characters():
     network = SmallCNN(weights="glyphs", width=32)
     buffers = network.named_buffers()

@@ -57,6 +57,25 @@ def test_names_are_those_of_the_loader_without_classifier(write, prefix):
     ]
 
 
+def test_equal_values_of_another_type_are_not_equal_bit_for_bit(write):
+    other = STATE | {"conv.weight": STATE["conv.weight"].half()}
+    assert lines_of(write("a.pth", STATE), write("b.pth", other))[:2] == [
+        "2 tensors compared, 1 of them equal bit for bit",
+        "largest absolute difference: 0",
+    ]
+
+
+@pytest.mark.parametrize("separator", [".", "/"])
+def test_a_classifier_is_a_whole_module(write, separator):
+    kept = ["head.norm.weight", "fc_norm.weight", "block.head.weight", "classifier.1.weight"]
+    left_out = ["head.weight", "head.fc.bias", "head_dist.weight", "classifier.bias"]
+    names = [name.replace(".", separator) for name in kept + left_out]
+    state = {name: torch.ones(1) for name in names}
+    found = compare_files(write("a.npz", state), write("b.npz", state))
+    assert found.classifiers == names[len(kept) :]
+    assert found.compared == found.equal == len(kept)
+
+
 def test_the_largest_difference_is_that_of_all_values(write):
     other = {
         "conv.weight": STATE["conv.weight"] + 1e-3,

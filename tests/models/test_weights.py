@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 from dml.core.download import Checksum
 from dml.core.errors import UserError
@@ -171,6 +172,33 @@ def test_safetensors_and_wrapped_states_are_read(tmp_path):
         assert all(torch.equal(result[n], v) for n, v in state.items())
     torch.save(Embedder(SmallCNN(width=2), 5).state_dict(), tmp_path / "embedder.pth")
     assert set(read_state_dict(tmp_path / "embedder.pth")) == set(state)
+
+
+@pytest.mark.parametrize("prefix", ["", "model.", "base_model.", "backbone.", "module."])
+def test_a_prefix_is_at_the_beginning_of_a_name_alone(tmp_path, prefix):
+    names = ["stem.weight", "submodel.weight", "my_backbone.weight", "part.model.weight"]
+    state = {name: torch.full((1,), float(number)) for number, name in enumerate(names)}
+    torch.save({f"{prefix}{name}": value for name, value in state.items()}, tmp_path / "a.pth")
+    assert read_state_dict(tmp_path / "a.pth") == state
+
+
+class Pooled(nn.Module):
+    """A network with layers whose names begin as that of its classifier."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc_norm = nn.LayerNorm(2)
+        self.fc2 = nn.Linear(2, 3)
+
+
+def test_layers_that_are_called_like_a_classifier_are_loaded(tmp_path):
+    weights, network = Pooled(), Pooled()
+    nn.init.normal_(weights.fc_norm.weight)
+    state = weights.state_dict() | {"fc.weight": torch.ones(9, 3), "fc.bias": torch.ones(9)}
+    torch.save(state, tmp_path / "a.pth")
+    published = PublishedWeights("none", Checksum("sha256", "0" * 64), classifiers=("fc",))
+    load_weights(network, str(tmp_path / "a.pth"), published)
+    assert _same(network, weights)
 
 
 def test_files_that_hold_no_weights_are_refused_in_one_line(tmp_path):

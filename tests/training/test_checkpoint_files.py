@@ -128,3 +128,50 @@ def test_every_part_of_the_identity_counts(tmp_path, made_with, continued_with, 
         return
     with pytest.raises(UserError, match=f"made with {differing}=.*overwrite=true starts over"):
         load()
+
+
+def with_best(folder):
+    """A folder with the last and the best state of a run."""
+    first = Checkpoints(folder, {})
+    first.keep_best(state_of(1))
+    first.save(state_of(1))
+    first.wait()
+    return first
+
+
+def test_a_continued_run_needs_its_best_weights_at_the_start(tmp_path):
+    with_best(tmp_path).best.unlink()
+    with pytest.raises(UserError, match=r"resume: .*best\.pt is missing; overwrite=true"):
+        Checkpoints(tmp_path, {}).load()
+
+
+@pytest.mark.parametrize("continued", [False, True])
+def test_best_weights_that_vanish_while_a_run_trains_are_missed_at_the_next_save(
+    tmp_path, continued
+):
+    checkpoints = with_best(tmp_path)
+    if continued:
+        checkpoints = Checkpoints(tmp_path, {})
+        assert checkpoints.load()["step"] == 1
+    checkpoints.best.unlink()
+    checkpoints.save(state_of(2))
+    with pytest.raises(UserError, match=r"best\.pt was deleted, moved or replaced"):
+        checkpoints.wait()
+
+
+def test_a_run_without_best_weights_continues_without_them(tmp_path):
+    first = Checkpoints(tmp_path, {})
+    first.save(state_of(1))
+    first.wait()
+    checkpoints = Checkpoints(tmp_path, {})
+    assert checkpoints.load()["step"] == 1
+    checkpoints.save(state_of(2))
+    checkpoints.wait()
+    assert checkpoints.load()["step"] == 2
+
+
+def test_a_finished_run_keeps_its_best_weights_alone(tmp_path):
+    checkpoints = with_best(tmp_path)
+    checkpoints.remove_states()
+    assert [path.name for path in tmp_path.iterdir()] == ["best.pt"]
+    assert checkpoints.load_best()["step"] == 1

@@ -10,7 +10,7 @@ import torch
 
 from dml.core.errors import UserError
 from dml.training import device
-from dml.training.device import peak_memory_mb, set_precision
+from dml.training.device import autocast, peak_memory_mb, set_precision
 from dml.training.process_state import restored_process_state
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
@@ -50,3 +50,13 @@ def test_the_peak_without_a_status_file_is_in_mb(tmp_path, monkeypatch, platform
 def test_the_peak_of_a_gpu_is_in_mb(monkeypatch):
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda gpu: 3 * 2**20)
     assert peak_memory_mb(GPU) == 3
+
+
+@pytest.mark.parametrize(
+    ("precision", "dtype"),
+    [("fp32", torch.float32), ("tf32", torch.float32), ("bf16", torch.bfloat16)],
+)
+def test_the_network_runs_in_its_precision(precision, dtype):
+    layer = torch.nn.Linear(3, 2)
+    with autocast(precision, torch.device("cpu")):
+        assert layer(torch.ones(1, 3)).dtype == dtype

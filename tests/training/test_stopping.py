@@ -37,3 +37,24 @@ def test_patience_in_evaluations(patience, scores, expected):
 )
 def test_patience_in_epochs(patience, every, expected):
     assert stops_at(Stopping(patience, "epochs"), [1.0] + [0.5] * 20, every) == expected
+
+
+@pytest.mark.parametrize("unit", ["evaluations", "epochs"])
+@pytest.mark.parametrize("cut", range(1, 8))
+def test_a_stopping_that_continues_is_the_whole_one(unit, cut):
+    scores = [0.2, 0.5, 0.4, 0.505, 0.6, 0.6, 0.1, 0.2, 0.3]
+    whole = Stopping(3, unit, min_delta=0.01)
+    ends = []
+    for step, score in enumerate(scores):
+        if step == cut:
+            continued = Stopping(3, unit, min_delta=0.01)
+            continued.load_state_dict(whole.state_dict())
+        if step >= cut:
+            ends.append(
+                [continued.update(score, 1.5 * step, step), continued.exhausted(1.5 * step)]
+            )
+            ends[-1] += [continued.best_score, continued.best_epoch, continued.best_step]
+        found = [whole.update(score, 1.5 * step, step), whole.exhausted(1.5 * step)]
+        if step >= cut:
+            assert ends[-1] == [*found, whole.best_score, whole.best_epoch, whole.best_step]
+    assert ends[-1][1:] == [True, 0.6, 6.0, 4]

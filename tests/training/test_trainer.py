@@ -15,6 +15,7 @@ from dml.models.small_cnn import SmallCNN
 from dml.training.checkpoint_files import Checkpoints
 from dml.training.interfaces import Callbacks, TrainConfig
 from dml.training.optim import parameter_groups
+from dml.training.step import TrainingStep
 from dml.training.stopping import Stopping
 from dml.training.train_state import TrainState
 from dml.training.trainer import Trainer
@@ -77,6 +78,35 @@ def test_the_backbone_is_frozen_during_warm_up_only(make):
     longer = make(warmup_epochs=2, epochs=3)
     longer.fit()
     assert not torch.equal(backbone(longer), before)
+
+
+def test_what_is_frozen_stays_so_after_the_warm_up(make):
+    state = make().state
+    stem, layers = state.embedder.backbone.stem, state.embedder.backbone.layers
+    stem.requires_grad_(False)
+    step = TrainingStep(state, TrainConfig(1, 3, 1))
+    before = [copy.deepcopy(dict(part.named_parameters())) for part in (stem, layers)]
+    for warming_up in (True, False, False):
+        step(torch.randn(4, 3, 8, 8), torch.arange(4), warming_up)
+    assert not any(parameter.requires_grad for parameter in stem.parameters())
+    assert all(torch.equal(p, before[0][name]) for name, p in stem.named_parameters())
+    assert all(not torch.equal(p, before[1][name]) for name, p in layers.named_parameters())
+
+
+def test_the_limit_of_values_is_that_of_gradients_of_the_limited_norm(make):
+    step = make(clip_norm=1.0, clip_value=0.05)._train_on
+    parameters = list(step.embedder.parameters())
+    gradients = [torch.randn_like(parameter) for parameter in parameters]
+    step.method.forward = lambda *batch: (
+        sum((g * p).sum() for g, p in zip(gradients, parameters, strict=True)),
+        {},
+    )
+    step(torch.zeros(1), torch.zeros(1), False)
+    exact = torch.cat([g.flatten() for g in gradients])
+    expected = (exact / exact.norm()).clamp(-0.05, 0.05)
+    found = torch.cat([p.grad.flatten() for p in parameters])
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
+    assert (found.abs() == 0.05).any()
 
 
 def test_gradients_of_the_network_are_clipped_and_those_of_the_loss_are_not(make):

@@ -12,7 +12,11 @@ from dml.core.errors import UserError
 from dml.data.decode import decode_image
 from dml.data.image_index import ImageIndex, describe_images
 from dml.data.preparation import image_check
-from dml.data.preparation.image_check import exclude_undecodable
+from dml.data.preparation.image_check import (
+    count_transparent,
+    exclude_undecodable,
+    inspect_images,
+)
 from dml.data.readers.folder import read_folder
 from tests.data.trees import class_folders, save, truncate
 from tests.killed_process import KILLED, die_at
@@ -55,6 +59,7 @@ def test_skipped_images_leave_contiguous_labels(index: ImageIndex, tmp_path: Pat
     assert note.startswith("data: 4 of 12 images cannot be decoded and are left out (data.skip_co")
     assert note.endswith(f"{index.images[3]}, {index.images[4]}, {index.images[5]}")
     assert len(kept.images) == len(kept.roles) == 8
+    assert kept.class_names == ("class_0", "class_2", "class_3")
 
 
 def forbid_decoding(monkeypatch) -> None:
@@ -197,6 +202,17 @@ def test_copies_are_found_without_damaged_images_and_in_boxes(tmp_path):
     assert note.startswith("data: 1 image is also in another class")
 
 
+def test_copies_beside_damaged_images_are_named(tmp_path):
+    root = raw_images(tmp_path / "raw")
+    truncate(save(root / "c0" / "00.png", 1))  # the first image
+    for name in ("c1/same", "c2/same"):
+        shutil.copy(root / "c0/1.ppm", root / f"{name}.ppm")
+    found = inspect_images(read_folder(root))
+    assert [root / "c0/00.png"] == [Path(line.split()[3].strip(":")) for line in found.problems]
+    first = root / "c0/1.ppm"
+    assert found.copies == [(first, root / "c1/same.ppm"), (first, root / "c2/same.ppm")]
+
+
 @pytest.mark.promise("guides/own_images.md", "images have transparent pixels: a note counts them")
 def test_transparent_images_are_counted(tmp_path):
     root = raw_images(tmp_path / "raw")
@@ -207,6 +223,25 @@ def test_transparent_images_are_counted(tmp_path):
     (note,) = describe_images(checked)
     assert "2 of 11 images have transparent pixels" in note
     assert "data.background" in note
+
+
+def test_transparency_is_that_of_pixels_without_a_check_too(tmp_path):
+    """By the header of any format first; an image that is damaged does not count."""
+    root = raw_images(tmp_path / "raw")
+    clear = Image.new("RGBA", (4, 4), (90, 0, 0, 0))
+    for name, image in {
+        "c0/a.png": clear,
+        "c0/b.png": clear.convert("LA"),
+        "c1/c.gif": clear,
+        "c1/opaque.png": Image.new("RGBA", (4, 4), (90, 0, 0, 255)),
+        "c1/no_alpha.png": clear.convert("RGB"),
+        "c2/damaged.png": clear.resize((400, 400)),
+    }.items():
+        image.save(root / name)
+    truncate(root / "c2/damaged.png")
+    index = read_folder(root)
+    assert index.transparent is None
+    assert count_transparent(index).transparent == 3
 
 
 def test_an_interrupted_check_continues(tmp_path, monkeypatch):

@@ -13,3 +13,5 @@ def test_digits_has_the_published_counts_and_full_range():
     assert index.images.shape == (1797, 8, 8, 3)
     assert (index.images.min(), index.images.max()) == (0, 255)
     assert np.array_equal(index.images[..., 0], index.images[..., 2])
+    levels = [int(level * 255 / 16 + 0.5) for level in range(17)]  # to the nearest
+    assert np.unique(index.images).tolist() == levels

@@ -211,6 +211,16 @@ def test_boxes_of_cars_are_cut_to_the_pixel(copy, published, root):
 
 
 @pytest.mark.parametrize("copy", ["cars class splits"])
+def test_boxes_of_cars_are_found_by_names_in_any_case(copy, published, root):
+    boxes = [split_box(image)[1] for image in read_cars(root, **SMALL, crop="boxes").images]
+    assert None not in boxes
+    for name, change in (("anno_train.csv", str.upper), ("anno_test.csv", str.title)):
+        (root / name).write_text(change((root / name).read_text()))
+    again = read_cars(root, **SMALL, crop="boxes").images
+    assert [split_box(image)[1] for image in again] == boxes
+
+
+@pytest.mark.parametrize("copy", ["cars class splits"])
 def test_an_image_without_a_box_is_whole_and_counted(copy, published, root):
     table = root / "anno_test.csv"
     lines = table.read_text().splitlines()

@@ -12,6 +12,7 @@ from dml.core.errors import RunStopped
 from dml.losses import C1Loss, C2Loss
 from dml.losses.distances import clip_to_ball
 from dml.methods.chance_constrained import ChanceConstrained
+from dml.methods.chance_constrained.k_center import embed_pool
 from dml.runs.folder.run_folder import RunFolder
 from tests.methods.tiny_training import Pool, TinyEmbedder, images_of
 from tests.runs.small_runs import rows
@@ -182,6 +183,68 @@ def test_radii_are_those_of_clipped_vectors():
     assert noted["radius_before"] == pytest.approx(1.0)  # from the origin
     assert 0 < noted["radius_after"] <= 2
     assert method.proxies.norm(dim=1).max() > 2  # while proxies are picked unclipped
+
+
+def mean_radius(pool_CnD, centers_CmD):
+    """The largest distance of a class's pool to its nearest center, averaged over classes."""
+    pairs = zip(pool_CnD, centers_CmD, strict=True)
+    return float(torch.stack([torch.cdist(*pair).amin(dim=1).amax() for pair in pairs]).mean())
+
+
+def clipped(x_CnD):
+    return x_CnD / x_CnD.norm(dim=2, keepdim=True).clamp(min=1)
+
+
+def test_radii_are_those_of_old_proxies_and_of_old_and_new_ones():
+    torch.manual_seed(0)
+    embedder, expected, noted = TinyEmbedder(scale=3.0), [], []
+    method = method_with(stage_patience=1, proxies_per_class=1)
+
+    def note(start):
+        pool = clipped(embed_pool(embedder, Pool(IMAGES, LABELS)(4, start.stage), 4))
+        old, new = clipped(start.converged), clipped(start.proxies)
+        both = torch.cat([old, new], dim=1) if start.stage else new
+        expected.append((mean_radius(pool, old), mean_radius(pool, both)))
+
+    method.on_stage = note
+    optimizer = torch.optim.SGD([*embedder.parameters(), *method.parameters()], lr=0.1)
+    for score in (0.5, 0.4, 0.6, 0.5):
+        train(embedder, method, optimizer, 1)
+        columns = method.on_evaluation(embedder, score)
+        noted.append((columns["radius_before"], columns["radius_after"]))
+    assert noted == [pytest.approx(expected[stage], rel=1e-5) for stage in (0, 0, 1, 1)]
+    assert noted[2][1] < noted[2][0]
+
+
+@pytest.mark.parametrize(("min_delta", "ends"), [(0.0, 5), (0.1, 3), (0.5, 2)])
+def test_the_least_gain_of_a_stage_is_an_option(min_delta, ends):
+    embedder = TinyEmbedder()
+    method = method_with(stage_patience=1, min_delta=min_delta)
+    optimizer = torch.optim.SGD(embedder.parameters(), lr=0.0)
+    stages = []
+    for score in (0.2, 0.5, 0.55, 0.56, 0.5, 0.0):
+        train(embedder, method, optimizer, 1)
+        stages.append(method.on_evaluation(embedder, score)["stage"])
+    assert stages.index(1) == ends
+
+
+def test_a_state_is_that_of_its_evaluations():
+    """A continued method notes, ends and starts stages as the whole one; scoring is no step."""
+    torch.manual_seed(3)
+    embedder = TinyEmbedder(scale=3.0)
+    method = method_with(stage_patience=2)
+    optimizer = torch.optim.SGD([*embedder.parameters(), *method.parameters()], lr=0.1)
+    train(embedder, method, optimizer, 5, scores=[0.5, 0.4, 0.3, 0.6, 0.2])  # one in stage 1
+    continued = method_with(stage_patience=2)
+    continued.load_state_dict(copy.deepcopy(method.state_dict()))
+    noted = []
+    for some in (method, continued):
+        some.eval()(embedder, IMAGES, LABELS)
+        noted.append([some.on_evaluation(embedder, score) for score in (0.1, 0.0)])
+        noted[-1].append(some.get_extra_state()["stage_is_over"])
+    assert noted[0] == noted[1]
+    assert noted[0][0]["radius_before"] > noted[0][0]["radius_after"] > 0
+    assert noted[0][0]["stage_steps"] == 2
 
 
 # Whole runs

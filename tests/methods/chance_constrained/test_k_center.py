@@ -66,19 +66,22 @@ def test_mean_covering_radius_is_the_mean_over_classes(sets):
 
 def test_many_classes_are_worked_off_in_chunks(monkeypatch, sets):
     whole = pick_k_centers(*sets, 3)
+    radius_of_all = mean_covering_radius(*sets)
     monkeypatch.setattr("dml.methods.chance_constrained.k_center.CLASSES_PER_CHUNK", 4)
     assert torch.equal(pick_k_centers(*sets, 3), whole)
+    assert mean_covering_radius(*sets) == pytest.approx(radius_of_all, rel=1e-12)
 
 
-def test_pool_is_embedded_unnormalized_in_evaluation_mode():
+@pytest.mark.parametrize("training", [True, False])
+def test_pool_is_embedded_unnormalized_in_evaluation_mode(training):
     labels = torch.arange(3).repeat_interleave(4)
     pool = Pool(images_of(labels), labels)
     embedder = TinyEmbedder(scale=20.0)
     seen = []
     embedder.backbone.register_forward_hook(lambda m, *_: seen.append(m.training))
-    embedded = embed_pool(embedder.train(), pool(4, 0), num_classes=3)
+    embedded = embed_pool(embedder.train(training), pool(4, 0), num_classes=3)
     assert embedded.shape == (3, 4, 3)
     assert embedded.norm(dim=2).max() > 1
     assert seen
     assert not any(seen)
-    assert embedder.training
+    assert embedder.training == training

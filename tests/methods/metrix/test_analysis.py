@@ -41,6 +41,12 @@ def test_single_mixes_are_positive_exactly_as_predicted():
     assert shares[0] < shares[-1]
 
 
+def test_each_pair_of_a_batch_has_a_factor_of_its_own():
+    (batch,) = batches(1)
+    curve = measure_positivity(pml.MultiSimilarityLoss(), tiny_embedder(), [batch], bins=5)
+    assert (~curve.measured.isnan()).sum() > 1
+
+
 def test_a_loss_without_a_prediction_has_a_measured_curve(tmp_path):
     curve = measure_positivity(pml.ContrastiveLoss(0, 1.2), tiny_embedder(), batches(5))
     assert curve.predicted is None

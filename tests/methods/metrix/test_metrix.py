@@ -1,8 +1,11 @@
 """The mixed loss and its gradients equal a direct loop over anchors and pairs; options."""
 
+from collections import Counter
+
 import pytest
 import torch
 from pytorch_metric_learning import losses as pml
+from torch.nn.functional import normalize
 
 import dml.methods.metrix.metrix as metrix
 from dml.core.errors import UserError
@@ -31,6 +34,11 @@ def test_each_batch_draws_one_type_and_one_kind_of_pairs(monkeypatch):
     counts = [seen.count((k, p)) for k in TYPES for p in ("pos_neg", "anc_neg")]
     assert sum(counts) == 300
     assert min(counts) > 25
+
+
+def test_the_published_id_has_the_types_in_the_order_of_the_tables():
+    options = {"types": ["embed", "input"]}
+    assert Metrix.result_id("ms", options) == "ms+metrix_input_embed"
 
 
 def test_anchor_negative_mixes_of_proxies_exist_in_embedding_space_only():
@@ -164,6 +172,74 @@ def test_anchor_negative_pairs_of_lone_anchors_only(name, pairs, monkeypatch):
     assert mixed != 0
 
 
+@pytest.mark.parametrize("pairs", PAIRS)
+@pytest.mark.parametrize("name", ["ms", "proxy_anchor", "proxy_nca_pp"])
+def test_hard_negatives_of_every_kind_of_pairs(name, pairs, monkeypatch):
+    if exists(name, "embed", pairs):
+        compare(name, "embed", pairs, monkeypatch, hard_negatives={"embed": 2})
+
+
+def test_three_hard_negatives_are_mixed_into_images_by_default(monkeypatch):
+    compare("ms", "input", "pos_neg", monkeypatch)
+
+
+def test_positives_of_mixed_images_are_drawn_at_random():
+    x = normalize(torch.randn(7, 5, dtype=torch.float64), dim=1)
+    options = {"types": ["input", "embed"], "pairs": ["pos_neg"], "hard_negatives": {}}
+    method = Metrix(pml.MultiSimilarityLoss(), input_positives=1, **options)
+    everyone = {a: {i for i in range(7) if LABELS[i] == LABELS[a] and i != a} for a in range(7)}
+
+    def positives(kind):
+        _, _, pairs = method.select_pairs(x, LABELS, kind, "pos_neg")
+        rows = zip(pairs.of_anchor, pairs.present, strict=True)
+        return {a: set(pairs.first[row[real]].tolist()) for a, (row, real) in enumerate(rows)}
+
+    torch.manual_seed(0)
+    drawn = Counter()
+    for _ in range(100):
+        for a, some in positives("input").items():
+            assert some <= everyone[a]
+            assert len(some) == min(1, len(everyone[a]))
+            drawn.update((a, i) for i in some)
+    assert len(drawn) == 8  # the class of three in both ways, and a pair
+    assert all(30 < drawn[a, i] < 70 for a in (1, 2, 6) for i in everyone[a])
+    assert positives("embed") == everyone
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("make", [pml.MultiSimilarityLoss, lambda: pml.ProxyAnchorLoss(5, 5)])
+def test_factors_near_a_half_for_a_large_alpha(kind, make):
+    """Mixes and their loss are then those of λ = 1/2, whatever is drawn."""
+    torch.manual_seed(0)
+    embedder, images = tiny_embedder(), torch.randn(7, 3, 6, 6, dtype=torch.float64)
+    options = {"types": [kind], "pairs": ["pos_neg"], "hard_negatives": {}}
+    method = Metrix(make().double(), alpha=1e8, **options)
+    features = embedder.features(images)
+    x = embedder.embed(features)
+    given = {"input": images, "feature": features, "embed": x}[kind]
+    _, _, pairs = method.select_pairs(normalize(x, dim=1), LABELS, kind, "pos_neg")
+    both = list(zip(pairs.first.tolist(), pairs.second.tolist(), strict=True))
+    halves = [reference.embed_mix(embedder, kind, given, i, j, 0.5) for i, j in both]
+    (mixes,) = method.extra_embeddings(embedder, [(images, LABELS)])
+    torch.testing.assert_close(mixes, torch.stack(halves), rtol=0, atol=1e-3)
+    losses = [method(embedder, images, LABELS)[1]["loss_mixed"] for _ in range(2)]
+    torch.testing.assert_close(*losses, rtol=1e-3, atol=0)
+
+
+def test_a_miner_chooses_pairs_of_the_clean_loss_alone():
+    embedder, images = tiny_embedder(), torch.randn(7, 3, 6, 6, dtype=torch.float64)
+    first, second = torch.tensor([1]), torch.tensor([2])
+    mined = (first, second, first, torch.tensor([3]))
+    options = {"types": ["embed"], "pairs": ["pos_neg"]}
+    loss, logs = pml.MultiSimilarityLoss(), []
+    for miner in (None, lambda x, y: mined):
+        torch.manual_seed(1)
+        logs.append(Metrix(loss, miner, **options)(embedder, images, LABELS)[1])
+    x = embedder(images)
+    torch.testing.assert_close(logs[0]["loss_clean"], loss(x, LABELS))
+    torch.testing.assert_close(logs[1]["loss_clean"], loss(x, LABELS, mined))
+    assert logs[0]["loss_clean"] != logs[1]["loss_clean"]
+    assert logs[0]["loss_mixed"] == logs[1]["loss_mixed"]
 
 
 @pytest.mark.parametrize(

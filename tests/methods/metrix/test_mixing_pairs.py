@@ -20,4 +20,7 @@ def test_factors_follow_the_beta_distribution():
     each = draw_lambdas(20000, 2.0, "pair", like)
     assert abs(each.mean() - 0.5) < 0.01
     assert abs(each.var() - 1 / 20) < 0.002  # 1 / (4 (2α + 1))
+    assert abs(torch.corrcoef(torch.stack([each, torch.arange(20000.0)]))[0, 1]) < 0.05
+    wide = draw_lambdas(20000, 0.5, "pair", like)
+    assert abs(wide.var() - 1 / 8) < 0.005
     assert len(draw_lambdas(5, 2.0, "batch", like).unique()) == 1
