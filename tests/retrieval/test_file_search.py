@@ -93,6 +93,22 @@ def test_an_index_of_another_file(indexed, tmp_path):
     assert search(other) == search(other, index=False)
 
 
+@pytest.mark.parametrize("row", [0, 63, 64, 127, 199])
+def test_a_change_in_any_row_is_seen(tmp_path, monkeypatch, row):
+    """Rows are read in parts of 64: also one in the last part, which is shorter."""
+    monkeypatch.setattr(file_index, "CHUNK", 64)
+    path = write(tmp_path / "x.npz")
+    search(path)
+    points = np.load(path)["embeddings"]
+    points[row] = points[5] + 1e-3
+    np.savez(path, embeddings=points)
+    assert search(path, rows=[5], k=2)[0] == row
+    points[row, 1] = np.nan
+    np.savez(path, embeddings=points)
+    with pytest.raises(UserError, match="NaN or infinite"):
+        search(path)
+
+
 def test_damaged_everywhere(indexed):
     path, saved = indexed
     whole = saved.read_bytes()

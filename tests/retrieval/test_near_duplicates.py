@@ -159,9 +159,12 @@ def test_groups_and_what_is_across(tmp_path):
     assert made.count == 4
 
 
-def test_an_index_finds_pairs_and_says_how_many(tmp_path):
+@pytest.mark.parametrize("queries", [4096, 97])
+def test_an_index_finds_pairs_and_says_how_many(tmp_path, monkeypatch, queries):
     pytest.importorskip("faiss")
-    path = write(tmp_path / "x.npz", make(copies=60))
+    monkeypatch.setattr(indexed_pairs, "QUERIES", queries)
+    points = np.roll(make(copies=60), 300, axis=0)  # no pair is of the first rows alone
+    path = write(tmp_path / "x.npz", points)
     exact = find_near_duplicates(path, 0.3)
     made = find_near_duplicates(path, 0.3, index=True)
     assert (tmp_path / "x.npz.faiss").exists()
@@ -170,8 +173,10 @@ def test_an_index_finds_pairs_and_says_how_many(tmp_path):
     assert find_near_duplicates(path, 1e-9, index=True).recall is None
 
 
-def test_the_recall_of_an_index_that_misses_pairs(tmp_path, monkeypatch):
+@pytest.mark.parametrize("queries", [4096, 97])
+def test_the_recall_of_an_index_that_misses_pairs(tmp_path, monkeypatch, queries):
     pytest.importorskip("faiss")
+    monkeypatch.setattr(indexed_pairs, "QUERIES", queries)
     monkeypatch.setattr(indexed_pairs, "PAIR_ROWS", 1)
     points = make(rows=200)
     points[100:] = points[:100] + np.float32(1e-3)
