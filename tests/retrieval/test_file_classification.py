@@ -57,6 +57,17 @@ def test_classes_depend_neither_on_the_order_of_rows_nor_on_how_they_are_read(
             assert (table["class_mean"][place], table["mean_distance"][place]) == expected[row]
 
 
+def test_a_new_image_is_compared_with_whole_classes(file):
+    """The mean of b is 5, and that of a 2.5 / 3; none leaves out a row of the file."""
+    queries = {"new/0.png": 4.9, "new/1.png": 0.8, "new/2.png": 19.0}
+    values = np.array([*queries.values()])[:, None]
+    table = file_classification.classify_file(file, [0, *queries], 2, lambda *_: values)
+    assert table["query_label"].tolist() == ["a", None, None, None]
+    assert table["neighbors"].tolist() == ["a", "b", "a", "c"]
+    assert table["class_mean"].tolist() == ["a", "b", "a", "c"]
+    assert table["mean_distance"] == pytest.approx([1.25, 0.1, 2.5 / 3 - 0.8, 1])
+
+
 def test_neighbors_at_the_limit_have_no_vote(file):
     (row,) = dml.classify(file, [3], k=4, max_distance=2.0).to_dict("records")
     assert (row["neighbors"], row["votes"]) == ("b", 1)  # 6 is at 2: one vote of b, 1.5 beyond

@@ -171,6 +171,10 @@ def test_an_index_finds_pairs_and_says_how_many(tmp_path, monkeypatch, queries):
     assert 0.9 < made.recall <= 1
     assert len(made.pairs.merge(exact.pairs)) == len(made.pairs) >= 0.9 * len(exact.pairs)
     assert find_near_duplicates(path, 1e-9, index=True).recall is None
+    monkeypatch.setattr(indexed_pairs, "MOST_PAIRS", 7)
+    kept, _ = indexed_pairs.approximate_pairs(path, points, 0.3)
+    assert kept.total == made.count
+    assert kept.distances.tolist() == np.sort(made.pairs["distance"])[:7].tolist()
 
 
 @pytest.mark.parametrize("queries", [4096, 97])
