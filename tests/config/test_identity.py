@@ -64,6 +64,30 @@ def test_a_stored_config_without_added_options_has_their_defaults(composed):
     assert digest(cfg) == digest(composed())
 
 
+def test_names_are_left_out_whole_and_with_what_is_below_them():
+    """`name` does not leave out `named`, nor `data.root` the option `data.root_of`."""
+    decisive = ("named", "noted", "outputs_of", "data.root_of", "data.reader.cropped", "devices.a")
+    left_out = (
+        "name",
+        "note",
+        "tracking.name",
+        "data.root",
+        "data.reader.root",
+        "search.storage.a",
+    )
+    options = dict.fromkeys((*decisive, *left_out), 1) | {"data.identified_by": "name"}
+    assert set(identity(options)) == {*decisive, "data.identified_by"}
+    assert len({digest({**options, name: 2}) for name in decisive}) == len(decisive)
+
+
+@pytest.mark.parametrize(
+    ("share", "end"), [(0.125, "12.5"), (0.07, "7"), (0.1, "10"), (0.005, "0.5")]
+)
+def test_a_protocol_names_its_share_of_label_noise_in_percent(composed, share, end):
+    cfg = composed(f"data.label_noise={share}")
+    assert protocol_id(cfg) == f"{composed().protocol.result_id}_noise{end}"
+
+
 NAMES = Path(__file__).with_name("identity_names.txt")
 KINDS = {
     "a run": (),

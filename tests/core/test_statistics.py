@@ -30,6 +30,10 @@ def test_standard_deviation_behind_an_interval():
     # n = 10: t quantile for nine degrees of freedom 2.262157
     assert t_half_width(1.0, 10) == pytest.approx(2.262157 / math.sqrt(10), rel=1e-6)
     assert std_of_half_width(t_half_width(0.7, 10), 10) == pytest.approx(0.7)
+    for confidence in (0.9, 0.99):
+        expected = stats.t.interval(confidence, 6, scale=0.3 / 7**0.5)[1]
+        assert t_half_width(0.3, 7, confidence) == pytest.approx(expected)
+        assert std_of_half_width(expected, 7, confidence) == pytest.approx(0.3)
 
 
 VALUES = st.lists(st.floats(0, 100, width=32), min_size=2, max_size=12, unique=True)
@@ -97,6 +101,21 @@ def test_intervals_are_over_repeats_of_means_over_folds():
     assert math.isclose(found["ci95"], 4.302653 * 0.2 / math.sqrt(3), rel_tol=1e-6)
     alone = combine_scores(results[:2])["map_at_r"]
     assert (alone["ci95"], alone["std"], alone["repeats"]) == (None, None, 1)
+
+
+def test_folds_count_in_their_repeat_in_any_order_and_a_metric_that_one_lacks_not_at_all():
+    values = {(4, 0): 0.1, (1, 2): 0.3, (4, 1): 0.5, (1, 0): 0.6, (7, 0): 0.9, (1, 1): 0.0}
+    results = []
+    for (repeat, fold), value in values.items():
+        metrics = {"map_at_r": value, "mine": value}
+        if (repeat, fold) == (4, 1):
+            del metrics["mine"]
+        results.append({"repeat": repeat, "fold": fold, "metrics": metrics})
+    combined = combine_scores(results)
+    assert list(combined) == ["map_at_r"]
+    found, means = combined["map_at_r"], [0.3, 0.3, 0.9]
+    expected = (np.mean(means), np.std(means, ddof=1), 3)
+    assert (found["mean"], found["std"], found["repeats"]) == pytest.approx(expected)
 
 
 def matrix_interval(values, clusters):

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from datetime import datetime
 from html.parser import HTMLParser
+from itertools import product
+from statistics import stdev
+from types import SimpleNamespace
 
+import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.axes import Axes
+from scipy import stats
 
 from dml.results import figures
 from dml.results.catalog import load_experiment
-from dml.results.figures import draw_figures
+from dml.results.figures import average_curve, draw_figures
 from dml.results.report import build_report
 from dml.results.report_files import render_page
 from dml.runs.figures.drawing import plt
 from dml.runs.figures.line_styles import line_styles, loss_colors
+from dml.runs.folder.stored_run import Result
 from tests.results.made_runs import build, make_cell, write_history, write_run
 
 VOID = {"meta", "link", "img", "source", "br", "input"}
@@ -64,6 +71,84 @@ def test_page_is_valid_and_accessible(report):
     assert any("protocol.epochs=5" in values.get("title", "") for values in cells)
     assert '<td class="overlap" title="intervals overlap; Welch' in text
     assert text.count("<dt>commit</dt><dd>0123456789ab</dd>") == 2 * 2 * 2  # rows, evaluations
+
+
+def make_histories(column):
+    """Two runs of other lengths, speeds and numbers of repeats; some rows lack the column."""
+    random = np.random.default_rng(0)
+    runs = []
+    for models in ({(0, 0): 7, (0, 1): 5, (1, 0): 6, (1, 1): 9}, {(3, 0): 8, (3, 1): 6}):
+        rows, jobs = [], []
+        for (repeat, fold), length in models.items():
+            seconds = random.uniform(50, 500)
+            model = {"repeat": repeat, "fold": fold}
+            jobs.append(Result(**model, metrics={}, steps=90 + fold, seconds=seconds))
+            for number in range(length):
+                row = {**model, "epoch": 2.0 * number, "step": 21 * number}
+                rows.append({**row, column: random.uniform()})
+                rows.append({**row, "step": 21 * number + 4, column: np.nan})
+        runs.append(SimpleNamespace(history=rows, summary=SimpleNamespace(jobs=jobs)))
+    return runs
+
+
+def point_of(run, job, column, timed, number):
+    """The place and the value of a model at an evaluation that has the column."""
+    rows = []
+    for row in run.history:
+        is_of_job = (row["repeat"], row["fold"]) == (job.repeat, job.fold)
+        if is_of_job and not np.isnan(row[column]):
+            rows.append(row)
+    minutes = rows[number]["step"] * job.seconds / job.steps / 60
+    return minutes if timed else rows[number]["epoch"], rows[number][column]
+
+
+@pytest.mark.parametrize(("column", "unit"), [("map_at_r", 100), ("loss", 1)])
+@pytest.mark.parametrize("timed", [True, False])
+def test_a_curve_is_the_mean_over_repeats_of_means_over_folds(column, unit, timed):
+    """It ends with the shortest history."""
+    runs = make_histories(column)
+    found = average_curve(runs, column, timed)
+    assert len(found) == 5
+    for number in range(5):
+        by_repeat = defaultdict(list)
+        for position, run in enumerate(runs):
+            for job in run.summary.jobs:
+                point = point_of(run, job, column, timed, number)
+                by_repeat[position, job.repeat].append(point)
+        places, values = np.array([np.mean(points, axis=0) for points in by_repeat.values()]).T
+        assert found.index[number] == pytest.approx(places.mean())
+        half = unit * stats.t.ppf(0.975, 2) * stdev(values) / 3**0.5
+        expected = [unit * values.mean(), half, 3]
+        assert found.iloc[number].tolist() == pytest.approx(expected)
+
+
+def test_a_heat_map_has_each_score_at_its_two_values(mlrc, tmp_path, monkeypatch):
+    cells, scores, shown = [], {}, {}
+    for alpha, delta in product((1, 5), (0.1, 0.3)):
+        words = (f"loss.alpha={alpha}", f"loss.delta={delta}")
+        cfg = mlrc("loss=pfml", *words)
+        cells.append(make_cell(cfg, "pfml", words))
+        scores[alpha, delta] = alpha / 100 + delta
+        write_run(tmp_path, cfg, [[scores[alpha, delta]] * 4])
+
+    def read(figure):
+        axis = figure.axes[0]
+        if "loss." not in axis.get_xlabel():
+            return
+        xs = [float(text.get_text()) for text in axis.get_xticklabels()]
+        ys = [float(text.get_text()) for text in axis.get_yticklabels()]
+        names = axis.get_xlabel(), axis.get_ylabel()
+        for text in axis.texts:
+            x, y = text.get_position()
+            values = dict(zip(names, (xs[int(x)], ys[int(y)]), strict=True))
+            shown[values["loss.alpha"], values["loss.delta"]] = float(text.get_text())
+
+    report = build(cells, tmp_path, figures=["heat_map"])
+    with monkeypatch.context() as patched:
+        patched.setattr(plt, "close", read)
+        draw_figures(report)
+    plt.close("all")
+    assert shown == pytest.approx({key: 100 * score for key, score in scores.items()}, abs=0.06)
 
 
 def test_a_varied_list_has_no_axis(mlrc, tmp_path):

@@ -8,7 +8,13 @@ import sys
 import pytest
 
 from dml.results.catalog import list_cells
-from dml.results.plan import estimate_hours, estimate_training_hours, hours_left, plan_frame
+from dml.results.plan import (
+    estimate_gigabytes,
+    estimate_hours,
+    estimate_training_hours,
+    hours_left,
+    plan_frame,
+)
 from tests.commands import plan as plan_command
 
 
@@ -34,6 +40,27 @@ def test_hours_by_hand(composed):
     # four mixes of the input in every step: 1 + 3 passes
     mixed = composed(*cub, "method=metrix", "loss=ms", "method.types=[input]")
     assert estimate_training_hours(mixed) == pytest.approx(exact + 3 * trained / 600 / 3600)
+
+
+def test_patience_counts_epochs_or_evaluations(composed):
+    """Five times the patience: an evaluation is every two epochs here."""
+    words = ("data=cub", "protocol=traditional", "device=cpu", "backbone=small_cnn",
+             "protocol.epochs=60", "protocol.steps_per_epoch=10", "protocol.evaluate_every=2",
+             "protocol.evaluate_unit=epochs", "protocol.stopping.patience=4")  # fmt: skip
+    for unit, epochs in (("epochs", 20), ("evaluations", 40)):
+        cfg = composed(*words, f"protocol.stopping.unit={unit}")
+        expected = epochs * 10 * cfg.data.batch_size / 600 / 3600
+        assert estimate_training_hours(cfg) == pytest.approx(expected)
+    mixed = composed(*words, f"protocol.stopping.unit={unit}", "method=imix", "loss=contrastive")
+    assert estimate_training_hours(mixed) == pytest.approx(2 * expected)
+
+
+def test_disk_space_is_that_of_all_models():
+    """Four bytes for each of 10.3 million parameters, of two repeats of four folds."""
+    words = ["data=cub", "loss=mfcwms", "protocol.repeats=2"]
+    (cell,) = list_cells("mft_table1", words)
+    assert cell.trainings >= 8
+    assert estimate_gigabytes(cell) == pytest.approx(2 * 4 * 4 * 10.3e6 / 1e9)
 
 
 @pytest.mark.parametrize(("protocol", "validated"), [("mlrc", 1 / 4), ("holdout", 1 / 3)])

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from dml.results.catalog import list_cells, load_experiment
-from dml.results.report import build_report
+from dml.results.report import build_report, main_metric
 from dml.results.report_files import list_parts, render_page, section_table, to_frame, to_markdown
 from dml.results.tables import Table, terminal_table
 from tests.results.made_runs import TEN, build, find_row, spread_over_folds, write_run
@@ -87,22 +87,30 @@ def test_runs_of_no_experiment(composed, tmp_path):
 
 
 def test_intervals_begin_at_three_runs(composed, tmp_path):
-    runs = [(f"seed={seed}", 0.2 + seed / 100) for seed in range(3)]
-    runs += [(f"seed={seed} loss=ms", 0.2 + seed / 100) for seed in range(2)]
+    runs = [(f"seed={seed}", 0.08 + seed / 100) for seed in range(3)]
+    runs += [(f"seed={seed} loss=ms", 0.08 + seed / 100) for seed in range(2)]
     report = own_report(composed, tmp_path, *runs, ("loss=mfcont", 0.25))
     (section,) = report.sections
     table = section_table(section, report)
     (scores,) = [column.cells for column in table.columns if column.title == "MAP@R"]
     # half-width 4.302653 × 1 / sqrt(3); both values of two
     assert dict(zip(table.columns[0].cells, scores, strict=True)) == {
-        "mfcwms": "21.00 ± 2.48", "ms": "20.00, 21.00", "mfcont": "25.00"
+        "mfcwms": "9.00 ± 2.48", "ms": "8.00, 9.00", "mfcont": "25.00"
     }  # fmt: skip
+    assert [cell for cell in scores if cell.kind == "best"] == ["25.00"]  # as a number, not a text
     assert "best epoch selected on the test images" in table.caption
     for text in (render(report, 200), render_page([report], {}, datetime(2026, 1, 2))):
-        assert "20.00, 21.00" in text
+        assert "8.00, 9.00" in text
     found = to_frame([report]).query("repeats == 2")
-    assert list(found["mean"]) == pytest.approx([20.5, 20.5, 3])
+    assert list(found["mean"]) == pytest.approx([8.5, 8.5, 3])
     assert found.ci95.isna().all()  # of the scores and the best epoch
+
+
+def test_the_first_score_is_tested_and_drawn_whatever_is_measured_before_it():
+    about = load_experiment("mft_table12")
+    for metrics in (["map_at_r", "best_epoch"], ["best_epoch", "train_steps", "map_at_r"]):
+        assert main_metric(about.model_copy(update={"metrics": metrics})) == "map_at_r"
+    assert main_metric(about.model_copy(update={"metrics": ["best_epoch"]})) == "best_epoch"
 
 
 def test_unfinished_runs_are_one_line_at_the_end(composed, tmp_path):

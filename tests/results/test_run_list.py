@@ -80,6 +80,71 @@ def test_the_best_configurations_come_first(rows):
     assert "ranked by map_at_r on test images" in lines[-1]
 
 
+def test_an_option_is_named_by_whole_parts(tmp_path):
+    """`epochs` is no end of `warmup_epochs`, and `lr` none of `head_lr`."""
+    for warmup, epochs in ((3, 60), (60, 3), (4, 5)):
+        folder = write_stored_run(tmp_path, None, epochs=epochs, seed=warmup)
+        text = (folder / "config.yaml").read_text()
+        more = f"optim:\n  warmup_epochs: {warmup}\n  head_lr: {epochs}\n"
+        (folder / "config.yaml").write_text(text.replace("optim:\n", more))
+    runs = load_runs(tmp_path)
+    for words, count in (
+        ("epochs=3", 1),
+        ("protocol.epochs=60", 1),
+        ("warmup_epochs=60", 1),
+        ("warmup_epochs=3,4", 2),
+        ("lr=3,60", 0),
+        ("lr=0.001", 3),
+    ):
+        assert len(select_runs(runs, words.split()).table) == count, words
+
+
+def test_configurations_are_ranked_by_their_means_within_a_selection(tmp_path):
+    scores = {"ms": (0.3, 0.65), "triplet": (0.5, 0.55), "margin": (0.6, 0.1)}
+    for loss, values in scores.items():
+        for seed, score in enumerate(values):
+            write_stored_run(tmp_path, score, loss=loss, seed=seed)
+    for loss, score in (("ms", 0.7), ("contrastive", 0.8)):
+        write_stored_run(tmp_path, score, loss=loss, selected_on="validation", seed=7)
+    lines = best_table(rank_runs(load_runs(tmp_path)), 140)[0].plain.splitlines()
+    ranks = [line.split()[:2] for line in lines[3:8]]
+    assert ranks == [
+        ["1", "triplet"],
+        ["2", "ms"],
+        ["3", "margin"],
+        ["1", "contrastive"],
+        ["2", "ms"],
+    ]
+
+
+def test_joined_models_count_neither_in_the_order_nor_in_the_tests(tmp_path):
+    """Their scores are higher, and those of a run's single models are compared."""
+    scores = {"ms": (0.3, 0.32), "triplet": (0.5, 0.56)}
+    for loss, values in scores.items():
+        for seed, score in enumerate(values):
+            folder = write_stored_run(tmp_path, score, curve=(), loss=loss, seed=seed)
+            summary = json.loads((folder / "summary.json").read_text())
+            high = {"map_at_r": 0.95 - score, "precision_at_1": 0.9}
+            joined = {"repeats": [{"repeat": 0, "metrics": high}], "embedding_size": 128}
+            summary |= {"evaluation": "separated", "concatenated": joined}
+            (folder / "summary.json").write_text(json.dumps(summary))
+    rows = load_runs(tmp_path)
+    assert len(rows.table) == 8
+    lines = best_table(rank_runs(rows), 140)[0].plain.splitlines()
+    assert [line.split()[1:5] for line in lines[3:5]] == [
+        ["triplet", "2", "50.00,", "56.00"],
+        ["ms", "2", "30.00,", "32.00"],
+    ]
+    runs = rows.select(one_per_run(rows.table))
+    ids = runs.table[runs.table.seed == 0].sort_values("loss").id  # ms, triplet
+    chosen = [find_run(word, runs) for word in ids]
+    shown = "\n".join(text.plain for text in compare_runs(chosen, rows, tmp_path, 140))
+    p_value = stats.ttest_ind(*scores.values(), equal_var=False).pvalue
+    assert f"of 2 and 2 models: +22.00 points, p = {p_value:.3g} " in shown
+    row = next(line for line in shown.splitlines() if line.startswith("MAP@R"))
+    assert row.split()[1:] == ["30.00", "50.00", "+20.00"]
+
+
 def test_json_has_everything(runs):
     records = json.loads(to_json(runs))
     assert len(records) == 9

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from dml.retrieval.exact import plain_search, scaled_gallery
+from dml.retrieval.exact import order, plain_search, scaled_gallery
 
 
 @pytest.fixture
@@ -14,6 +14,7 @@ def generator():
 @pytest.fixture
 def small_tiles(monkeypatch):
     monkeypatch.setattr(scaled_gallery, "TILE", 32)
+    monkeypatch.setattr(order, "CHUNK_BYTES", 1 << 14)
     monkeypatch.setattr(plain_search.PlainSearch, "max_queries", 48)
 
 

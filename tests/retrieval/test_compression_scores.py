@@ -6,6 +6,7 @@ import torch
 
 from dml.core.errors import UserError
 from dml.core.statistics import clustered_mean
+from dml.retrieval import compression_scores
 from dml.retrieval.compression_scores import Fitting, score_forms
 from dml.retrieval.embeddings import SplitEmbeddings
 
@@ -136,6 +137,52 @@ def test_a_gallery_scores_as_the_queries_that_are_left_out_of_it(form):
     apart = SplitEmbeddings(tensors[0][:300], tensors[1][:300], tensors[0][300:], tensors[1][300:])
     table, _ = score(points, labels, [form], points, apart)
     assert table["queries"] == 100  # the class of the others is not in the gallery
+
+
+@pytest.mark.parametrize("form", ["binary", "float16"])
+@pytest.mark.parametrize("known", ["none", "some"])
+def test_queries_in_parts_with_another_gallery_by_hand(monkeypatch, form, known):
+    """A class of 150 items, more than are ranked again; the first queries have no match."""
+    monkeypatch.setattr(compression_scores, "CHUNK", 1000)
+    random = np.random.default_rng(3)
+    labels = np.concatenate([np.repeat(4, 150), np.repeat(11, 7), np.arange(20, 43)])
+    points = random.normal(size=(180, 6)).astype(np.float32)
+    points[labels == 4] += np.float32(0.4)
+    rows = np.array([3, 170, 155, 20, 149, 171, 0, 151, 99, 152, 60])
+    is_in_gallery = np.array([row % 2 == 0 and known == "some" for row in rows])
+    queries, classes = points[rows].copy(), labels[rows].copy()
+    queries[~is_in_gallery] += np.float32(0.01)
+    classes[:2] = 99
+    is_in_gallery[:2] = False
+    self_index = torch.from_numpy(np.where(is_in_gallery, rows, -1))
+    split = SplitEmbeddings(
+        *map(torch.from_numpy, (queries, classes, points, labels)),
+        None if known == "none" else self_index,
+    )
+    hits, precisions = [], []
+    stored = np.where(points > 0, 1.0, -1.0) if form == "binary" else points.astype(np.float16)
+    for query, label, itself in zip(queries, classes, self_index.tolist(), strict=True):
+        others = np.flatnonzero(np.arange(180) != itself)
+        apart = ((stored[others].astype(float) - query.astype(float)) ** 2).sum(axis=1)
+        if form == "binary":
+            differing = ((points[others] > 0) != (query > 0)).sum(axis=1)
+            others = others[np.argsort(differing, kind="stable")]
+            first = np.sort(others[:100])
+            apart = ((stored[first] - query.astype(float)) ** 2).sum(axis=1)
+            others[:100] = first[np.argsort(apart, kind="stable")]
+        else:
+            others = others[np.argsort(apart, kind="stable")]
+        is_hit = labels[others] == label
+        R = is_hit.sum()
+        if R:
+            hits.append(is_hit[0])
+            at_rank = np.cumsum(is_hit[:R]) / np.arange(1, R + 1)
+            precisions.append((at_rank * is_hit[:R]).sum() / R)
+    table = score_forms(split, [form], Fitting(points, "", True), [1])
+    metrics = table["rows"][1]["metrics"]
+    assert table["queries"] == len(hits) < len(rows)
+    assert metrics["recall_at_1"]["mean"] == pytest.approx(np.mean(hits))
+    assert metrics["map_at_r"]["mean"] == pytest.approx(np.mean(precisions))
 
 
 def test_queries_without_a_match_and_large_k_are_those_of_uncompressed_vectors():

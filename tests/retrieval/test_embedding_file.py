@@ -30,6 +30,20 @@ def test_paths_of_other_types(tmp_path, paths, texts):
     assert stored(tmp_path, paths=paths).paths.tolist() == texts
 
 
+@pytest.mark.parametrize("rows", [1, 6, 7, 8, 20])
+def test_a_parquet_file_in_parts_holds_all_rows(tmp_path, monkeypatch, rows):
+    pytest.importorskip("pyarrow")
+    monkeypatch.setattr(embedding_file, "ROWS", 7)
+    points = np.random.default_rng(0).standard_normal((rows, 3)).astype(np.float32)
+    views = np.stack([points, -points], axis=1)
+    labels = np.array([f"class {row % 3}" for row in range(rows)])
+    made = ImageEmbeddings(points, np.arange(rows).astype(str), labels, {}, views)
+    write_embeddings(tmp_path / "x.parquet", made)
+    read = open_embeddings(tmp_path / "x.parquet")
+    for name in ("embeddings", "paths", "labels", "views"):
+        assert np.array_equal(getattr(read, name), getattr(made, name))
+
+
 def test_labels_in_a_column(tmp_path):
     assert stored(tmp_path, labels=np.array([[1], [2], [2]])).labels.tolist() == ["1", "2", "2"]
 

@@ -5,6 +5,7 @@ import pytest
 
 import dml
 from dml.core.errors import UserError
+from dml.retrieval import file_classification
 
 LABELS = np.array(["a", "a", "a", "b", "b", "b", "c"])
 LINE = np.array([[0.0], [1.0], [1.5], [4.0], [5.0], [6.0], [20.0]])
@@ -25,6 +26,46 @@ def test_classes_of_rows_without_themselves(file):
     # the mean of a without 0 is 1.25, of b without 4 5.5; c has no other row
     assert table["class_mean"].tolist() == ["a", "b", "b"]
     assert table["mean_distance"].tolist() == [1.25, 1.5, 15]
+
+
+@pytest.mark.parametrize("chunk", [2, 3, 65_536])
+@pytest.mark.parametrize("is_unit", [True, False])
+def test_classes_depend_neither_on_the_order_of_rows_nor_on_how_they_are_read(
+    tmp_path, monkeypatch, chunk, is_unit
+):
+    """Without unit length, only the first rows are longer: later parts are of unit vectors."""
+    monkeypatch.setattr(file_classification, "CHUNK", chunk)
+    random = np.random.default_rng(0)
+    points = random.standard_normal((17, 3))
+    points /= np.linalg.norm(points, axis=1, keepdims=True)
+    if not is_unit:
+        points[:2] *= 1.5
+    labels = np.array(["b", "c", "a", "b", "c"] * 4)[:17]
+    expected = []
+    for row in range(17):
+        rest = np.arange(17) != row
+        apart = []
+        for name in "abc":
+            mean = points[rest & (labels == name)].mean(axis=0)
+            mean /= np.linalg.norm(mean) if is_unit else 1
+            apart.append(np.linalg.norm(mean - points[row]))
+        expected.append(("abc"[np.argmin(apart)], pytest.approx(min(apart))))
+    for order in (np.arange(17), np.arange(17)[::-1], random.permutation(17)):
+        np.savez(tmp_path / "x.npz", embeddings=points[order], labels=labels[order])
+        table = dml.classify(tmp_path / "x.npz", [*range(17)], k=2)
+        for place, row in enumerate(order):
+            assert (table["class_mean"][place], table["mean_distance"][place]) == expected[row]
+
+
+def test_a_new_image_is_compared_with_whole_classes(file):
+    """The mean of b is 5, and that of a 2.5 / 3; none leaves out a row of the file."""
+    queries = {"new/0.png": 4.9, "new/1.png": 0.8, "new/2.png": 19.0}
+    values = np.array([*queries.values()])[:, None]
+    table = file_classification.classify_file(file, [0, *queries], 2, lambda *_: values)
+    assert table["query_label"].tolist() == ["a", None, None, None]
+    assert table["neighbors"].tolist() == ["a", "b", "a", "c"]
+    assert table["class_mean"].tolist() == ["a", "b", "a", "c"]
+    assert table["mean_distance"] == pytest.approx([1.25, 0.1, 2.5 / 3 - 0.8, 1])
 
 
 def test_neighbors_at_the_limit_have_no_vote(file):

@@ -9,6 +9,8 @@ import pytest
 
 from dml.core.errors import UserError
 from dml.retrieval import file_index, file_search
+from dml.retrieval.compression import Compression
+from dml.retrieval.embedding_file import ImageEmbeddings, write_embeddings
 
 faiss = pytest.importorskip("faiss")
 
@@ -58,6 +60,68 @@ def test_embeddings_of_double_precision_that_float32_would_not_tell_apart(tmp_pa
     assert table["row"].tolist() == order.tolist()
 
 
+@pytest.mark.parametrize("form", [None, "int8"])
+def test_queries_of_several_lengths_classes_and_origins_are_told_apart(tmp_path, form, monkeypatch):
+    """Rows and new images in turn, each with its own class and its own limit of duplicates."""
+    random = np.random.default_rng(0)
+    points = random.standard_normal((23, 5)).astype(np.float32)
+    points[11:] *= 100
+    points[7] = points[3] * 1.01  # near, but no duplicate of the short one
+    points[20] = points[15] + np.float32(0.05)  # a duplicate of the long one
+    stored, decoded = points, points
+    if form is not None:
+        points[20] = points[15]
+        made = Compression.fit(form, points, "")
+        stored, decoded = made.encode(points), made.decode(made.encode(points))
+    labels = np.array([f"c{row % 4}" for row in range(23)])
+    paths = np.array([f"photos/{row}/x.png" for row in range(23)])  # names alone are all equal
+    new = np.stack([points[15] + np.float32(0.02), points[9] + 1])
+    if form is not None:
+        content = ImageEmbeddings(stored, paths, labels, {}, compression=made)
+        write_embeddings(tmp_path / "x.npz", content)
+    else:
+        np.savez(tmp_path / "x.npz", embeddings=points, labels=labels, paths=paths)
+    monkeypatch.chdir(tmp_path)
+    queries = [3, "new/x.png", "photos/15/x.png", "other/x.png", 7]
+    rows = [3, -1, 15, -1, 7]
+    vectors = [decoded[3], new[0], decoded[15], new[1], decoded[7]]
+    asked = []
+    files, table = file_search.search_file(
+        tmp_path / "x.npz", queries, 4, lambda names, _: asked.append(names) or new
+    )
+    assert asked == [["new/x.png", "other/x.png"]]
+    assert files == [paths[3], "new/x.png", paths[15], "other/x.png", paths[7]]
+    for number, (row, vector) in enumerate(zip(rows, vectors, strict=True)):
+        part = slice(4 * number, 4 * number + 4)
+        apart = np.linalg.norm(decoded.astype(float) - vector.astype(float), axis=1)
+        order = [other for other in np.argsort(apart, kind="stable") if other != row][:4]
+        assert table["row"][part].tolist() == order
+        assert table["query"][part].tolist() == [str(queries[number])] * 4
+        assert table["query_label"][part].tolist() == [None if row < 0 else labels[row]] * 4
+        assert table["label"][part].tolist() == labels[order].tolist()
+        if form is None:
+            near = [bool(apart[other] <= 1e-3 * np.linalg.norm(vector)) for other in order]
+            assert table["duplicate"][part].tolist() == near
+    assert table["duplicate"][table["row"] == 20].tolist() == [True, True]  # of 15 and its like
+    if form is None:  # short vectors have one code among long ones
+        assert not table["duplicate"][16:].any()
+
+
+@pytest.mark.parametrize("k", [5, 6])
+def test_a_query_of_the_file_and_a_new_one_find_as_many(tmp_path, k):
+    """Of six rows, one of them finds five others, and a new image six."""
+    path = write(tmp_path / "x.npz", rows=6)
+    new = np.ones((1, 4), np.float32)
+    if k == 5:
+        _, table = file_search.search_file(path, ["new.png", 2], k, lambda *_: new)
+        assert sorted(table["row"][k:]) == [0, 1, 3, 4, 5]
+        return
+    with pytest.raises(UserError, match="k: 6 is not between 1 and 5"):
+        file_search.search_file(path, ["new.png", 2], k, lambda *_: new)
+    _, table = file_search.search_file(path, ["new.png"], k, lambda *_: new)
+    assert sorted(table["row"]) == [*range(6)]
+
+
 def test_an_index_beside_faiss_for_torch(tmp_path):
     """Losses of PML and `evaluation.backend=faiss` load it; it refuses arrays that are mapped."""
     pytest.importorskip("faiss.contrib.torch_utils")
@@ -91,6 +155,22 @@ def test_an_index_of_another_file(indexed, tmp_path):
     other = write(tmp_path / "y.npz", seed=1)
     shutil.copy(saved, tmp_path / "y.npz.faiss")
     assert search(other) == search(other, index=False)
+
+
+@pytest.mark.parametrize("row", [0, 63, 64, 127, 199])
+def test_a_change_in_any_row_is_seen(tmp_path, monkeypatch, row):
+    """Rows are read in parts of 64: also one in the last part, which is shorter."""
+    monkeypatch.setattr(file_index, "CHUNK", 64)
+    path = write(tmp_path / "x.npz")
+    search(path)
+    points = np.load(path)["embeddings"]
+    points[row] = points[5] + 1e-3
+    np.savez(path, embeddings=points)
+    assert search(path, rows=[5], k=2)[0] == row
+    points[row, 1] = np.nan
+    np.savez(path, embeddings=points)
+    with pytest.raises(UserError, match="NaN or infinite"):
+        search(path)
 
 
 def test_damaged_everywhere(indexed):
@@ -169,14 +249,14 @@ def test_a_chosen_index_is_saved_with_its_recall(tmp_path, monkeypatch, capsys, 
 
 
 def test_recall_is_the_share_of_the_exact_neighbors(tmp_path, capsys):
-    path = write(tmp_path / "x.npz", rows=100)
+    path = write(tmp_path / "x.npz", rows=331)  # of which every third is a sample
     search(path, "PCA1,Flat", rows=(3,), k=4)
     points = np.load(path)["embeddings"]
     centered = points - points.mean(axis=0)
     direction = np.linalg.eigh(centered.T @ centered)[1][:, -1]
     line = centered @ direction
     shares = []
-    for row in range(100):
+    for row in range(0, 331, 3):
         exact = np.argsort(np.linalg.norm(points - points[row], axis=1))[1:5]
         near = np.argsort(np.abs(line - line[row]))[:5]
         shares.append(np.isin(exact, near).mean())

@@ -52,13 +52,16 @@ def test_many_tiles_give_the_float64_ranking(case, generator):
 
 
 @pytest.mark.usefixtures("small_tiles")
+@pytest.mark.parametrize("memory_mb", [None, 0.1])
 @pytest.mark.parametrize("split", [False, True])
-def test_neighbors_below_a_threshold_that_was_too_high_are_found(split, generator, monkeypatch):
+def test_neighbors_below_a_threshold_that_was_too_high_are_found(
+    split, memory_mb, generator, monkeypatch
+):
     """Thresholds are sampled with a wide margin; here they have none, and many are too high."""
     monkeypatch.setattr(running_top, "DEVIATIONS", -1.0)
     query = torch.randn(400, 8, generator=generator)
     gallery = torch.randn(500, 8, generator=generator) if split else None
-    found = nearest_neighbors(query, gallery, k=60)
+    found = nearest_neighbors(query, gallery, k=60, memory_mb=memory_mb)
     assert torch.equal(found.indices, reference.ranking(query, gallery)[1][:, :60])
 
 

@@ -159,19 +159,28 @@ def test_groups_and_what_is_across(tmp_path):
     assert made.count == 4
 
 
-def test_an_index_finds_pairs_and_says_how_many(tmp_path):
+@pytest.mark.parametrize("queries", [4096, 97])
+def test_an_index_finds_pairs_and_says_how_many(tmp_path, monkeypatch, queries):
     pytest.importorskip("faiss")
-    path = write(tmp_path / "x.npz", make(copies=60))
+    monkeypatch.setattr(indexed_pairs, "QUERIES", queries)
+    points = np.roll(make(copies=60), 300, axis=0)  # no pair is of the first rows alone
+    path = write(tmp_path / "x.npz", points)
     exact = find_near_duplicates(path, 0.3)
     made = find_near_duplicates(path, 0.3, index=True)
     assert (tmp_path / "x.npz.faiss").exists()
     assert 0.9 < made.recall <= 1
     assert len(made.pairs.merge(exact.pairs)) == len(made.pairs) >= 0.9 * len(exact.pairs)
     assert find_near_duplicates(path, 1e-9, index=True).recall is None
+    monkeypatch.setattr(indexed_pairs, "MOST_PAIRS", 7)
+    kept, _ = indexed_pairs.approximate_pairs(path, points, 0.3)
+    assert kept.total == made.count
+    assert kept.distances.tolist() == np.sort(made.pairs["distance"])[:7].tolist()
 
 
-def test_the_recall_of_an_index_that_misses_pairs(tmp_path, monkeypatch):
+@pytest.mark.parametrize("queries", [4096, 97])
+def test_the_recall_of_an_index_that_misses_pairs(tmp_path, monkeypatch, queries):
     pytest.importorskip("faiss")
+    monkeypatch.setattr(indexed_pairs, "QUERIES", queries)
     monkeypatch.setattr(indexed_pairs, "PAIR_ROWS", 1)
     points = make(rows=200)
     points[100:] = points[:100] + np.float32(1e-3)

@@ -104,6 +104,8 @@ def test_data_may_stand_elsewhere_and_classes_may_have_names(tmp_path):
     right = write(tmp_path / "b.npz", GOOD[::-1], NAMED[::-1], moved)
     pairs = compare(left, right)
     assert pairs.to_second.tolist() == [*range(7, -1, -1)]
+    assert [pairs.first.class_name(row) for row in range(8)] == list("00011223")
+    assert [pairs.second.class_name(row) for row in range(8)] == NAMED[::-1].tolist()
     assert pairs.summarize("recall_at_1").won == 2
 
 
@@ -132,6 +134,7 @@ def test_queries_and_gallery_in_another_order(tmp_path):
         **turned | {"self_index": np.arange(8)},
     )
     pairs = compare(left, right)
+    assert pairs.first.nearest[:7].min() >= 8  # of the gallery, whose names follow the queries
     assert pairs.summarize("map_at_r").difference.mean == pytest.approx(0)
     nearest = pairs.to_first[pairs.second.nearest[pairs.to_second[:7], 0]]
     assert nearest.tolist() == pairs.first.nearest[:7, 0].tolist()

@@ -3,6 +3,7 @@ import pytest
 import torch
 
 from dml.core.errors import UserError
+from dml.retrieval import query_scores
 from dml.retrieval.embeddings import SplitEmbeddings
 from dml.retrieval.query_scores import score_queries
 
@@ -39,14 +40,18 @@ def full_order(split, row):
 
 
 @pytest.mark.parametrize("kind", ["one set", "large classes", "gallery", "self_index"])
-def test_every_query_against_a_full_sort(kind):
+def test_every_query_against_a_full_sort(kind, monkeypatch):
+    monkeypatch.setattr(query_scores, "CHUNK", 7)
     split = make_split(kind)
     scores = score_queries(split, k=5)
+    longest = score_queries(split, k=1000).nearest  # all that every query can find
     labels = split.query_labels if split.gallery_labels is None else split.gallery_labels
     for row in range(len(split.query)):
         order, distances = full_order(split, row)
         hits = (labels == split.query_labels[row]).numpy()[order]
         assert scores.nearest[row].tolist() == order[:5].tolist()
+        assert longest[row].tolist() == order[: longest.shape[1]].tolist()
+        assert longest.shape[1] >= len(labels) - 1
         assert scores.distances[row] == pytest.approx(distances[order[:5]])
         assert scores.relevant[row] == hits.sum()
         if not hits.any():
@@ -59,6 +64,7 @@ def test_every_query_against_a_full_sort(kind):
         assert scores.r_precision[row] == pytest.approx(hits[:relevant].mean())
         assert scores.precision_at_1[row] == hits[0]
         assert scores.first_rank[row] == 1 + hits.argmax()
+        assert labels[scores.right[row]] == split.query_labels[row] != labels[scores.wrong[row]]
         assert scores.right_distance[row] == pytest.approx(distances[order[hits.argmax()]])
         assert scores.wrong_distance[row] == pytest.approx(distances[order[hits.argmin()]])
 

@@ -7,13 +7,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
 from PIL import Image
 
 import dml
 from dml.core.errors import UserError
 from dml.retrieval import file_index
-from dml.retrieval.embedding_file import open_embeddings
+from dml.retrieval.embedding_file import ImageEmbeddings, open_embeddings
 from dml.runs import image_embeddings
+from dml.runs.appended_images import FileStates, join_rows, merge_rows
 
 OPTIONS = ["backbone.input_size=32", "backbone.weights=none"]
 NETWORK = "timm:test_resnet"
@@ -86,6 +89,76 @@ def test_new_changed_renamed_and_deleted_images(photos, counted, caplog):
     assert counted == [12, 4]
     assert "append: 3 added, 1 embedded again, 2 dropped, 9 kept" in caplog.text
     check_equal(made)
+
+
+ROOT = "root1"  # of the list
+FILES = st.dictionaries(st.sampled_from("012345678"), st.integers(0, 2))  # name → its content
+
+
+@st.composite
+def stored_rows(draw):
+    """Rows of three roots, in any order: name, root, content, and whether its time is known."""
+    rows = {}
+    for root in ("root0", ROOT, "root2"):
+        for name, content in draw(FILES).items():
+            rows.setdefault(name, (name, root, content, draw(st.booleans())))
+    assume(rows)
+    return draw(st.permutations([*rows.values()]))
+
+
+def names_by_hand(rows, listed):
+    """The names of the result: the list in place of the first row of its root."""
+    of_others = {row[0] for row in rows if row[1] != ROOT}
+    block = [name for name in listed if name not in of_others]
+    names = []
+    for name, root, *_ in rows:
+        if root != ROOT:
+            names.append(name)
+        else:
+            names += block
+            block = []
+    return names + block
+
+
+@settings(max_examples=40, deadline=None)
+@given(stored_rows(), FILES)
+@example([("3", "root0", 1, True), ("4", "root2", 0, True)], {"5": 2})  # a new folder
+def test_merged_rows_are_those_of_the_list_and_of_other_roots(rows, listed):
+    expected = names_by_hand(rows, listed)
+    assume(expected)
+    paths, roots, contents, is_known = map(np.array, zip(*rows, strict=True))
+    points = np.stack([paths.astype(float), contents], axis=1)
+    old = ImageEmbeddings(
+        points,
+        paths,
+        np.array([f"old{content}" for content in contents]),
+        {"origin": "file"},
+        roots=roots,
+        file_sizes=np.full(len(rows), 7),
+        file_times=np.where(is_known, contents, -1),
+    )
+    names, times = np.array([*listed], str), np.array([*listed.values()], int)
+    states = FileStates(np.full(len(names), ROOT), np.full(len(names), 7), times)
+    merge = merge_rows(old, names.tolist(), states, ROOT)
+
+    stored = dict(zip(paths.tolist(), rows, strict=True))
+    kept = {name for name, _, content, known in rows if known and listed.get(name) == content}
+    assert merge.added == len(listed.keys() - stored.keys())
+    assert merge.changed == len(listed.keys() & stored.keys() - kept)
+    assert merge.dropped == len([1 for row in rows if row[1] == ROOT and row[0] not in listed])
+    assert sorted(names[merge.embedded]) == sorted(listed.keys() - kept)
+
+    embedded = np.stack([names.astype(float), times], axis=1)[merge.embedded][:, None]
+    labels = np.array([f"new{content}" for content in times], str)
+    made = join_rows(old, merge, embedded, names, labels, states, {})
+    assert made.paths.tolist() == expected
+    for row, name in enumerate(expected):
+        content = listed[name] if name in listed else stored[name][2]
+        source = "new" if name in listed else "old"
+        assert made.embeddings[row].tolist() == [float(name), content]
+        assert made.labels[row] == f"{source}{content}"
+        assert made.roots[row] == stored.get(name, (name, ROOT))[1]
+    assert ("origin" in made.made_by) == (len({*made.roots.tolist()}) > 1)
 
 
 def test_a_changed_image_of_the_same_size(photos, counted):

@@ -12,7 +12,7 @@ from dml.data.image_index import ImageIndex, Subset
 from dml.retrieval.compression import Compression
 from dml.retrieval.embedding_file import open_embeddings
 from dml.retrieval.embeddings import SplitEmbeddings
-from dml.runs import compression_table
+from dml.runs import compressed_rows, compression_table
 from dml.runs.compression_table import fit_on_training
 from dml.runs.model import Model
 from tests.commands import embed as embed_command
@@ -51,6 +51,18 @@ def test_a_run_and_its_evaluation_fit_on_training_images(run_tiny, evaluated, ca
     for row in trained["rows"]:
         expected = row["metrics"]["map_at_r"]["mean"]
         assert means(table, row["form"]) == pytest.approx(expected, abs=1e-3)
+
+
+@pytest.mark.parametrize("form", ["int8", "binary", "pca3", "truncate5+int8"])
+def test_codes_in_parts_are_those_of_each_row(monkeypatch, form):
+    monkeypatch.setattr(compressed_rows, "CHUNK", 7)
+    points = np.random.default_rng(0).normal(size=(17, 6)).astype(np.float32)
+    splits = np.where(np.arange(17) % 3 > 0, "train", "test")
+    codes, made = compressed_rows.compress_rows(form, points, splits)
+    expected = Compression.fit(form, points[splits == "train"], "").encode(points)
+    np.testing.assert_array_equal(codes, expected)
+    for row in range(17):
+        np.testing.assert_array_equal(codes[row], made.encode(points[row : row + 1])[0])
 
 
 def test_files_without_training_rows_fit_on_themselves(evaluated, tmp_path, capsys):

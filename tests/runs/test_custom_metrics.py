@@ -78,6 +78,13 @@ def test_it_is_called_with_embeddings_and_labels():
     assert metric("gallery_size").score(with_gallery)["mine_size"] == 20
 
 
+def test_columns_of_a_metric_have_its_whole_name():
+    columns = ["map_at_r", "nm", "nmi", "nm_low", "nm2_low", "low_nm", "other_a"]
+    assert metric_names.select_columns(columns, ["nm"]) == ["nm", "nm_low"]
+    assert metric_names.select_columns(columns, ["other", "nm2"]) == ["nm2_low", "other_a"]
+    assert metric_names.select_columns(columns, []) == []
+
+
 def test_a_function_of_scikit_learn():
     of_sklearn = CustomMetric("x", {"_target_": "sklearn.metrics.silhouette_score"})
     expected = silhouette_score(POINTS.numpy(), LABELS.numpy())

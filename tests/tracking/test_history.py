@@ -42,6 +42,15 @@ def test_rows_of_a_job_replace_those_before_and_others_stay(tmp_path):
     assert history.job_rows(1, 0) == [row(1, step, x=step, y=1) for step in (0, 1)]
 
 
+def test_rows_are_sorted_by_the_numbers_of_repeat_and_fold(tmp_path):
+    history = History(tmp_path / "history.csv")
+    for repeat, fold, step in ((10, 0, 3), (2, 10, 3), (2, 9, 3), (10, 0, 1), (0, 0, 1), (2, 9, 1)):
+        history.append({**row(repeat, step), "fold": fold})
+    history.sort()
+    found = [(int(r["repeat"]), int(r["fold"]), int(r["step"])) for r in rows(tmp_path)]
+    assert found == [(0, 0, 1), (2, 9, 3), (2, 9, 1), (2, 10, 3), (10, 0, 3), (10, 0, 1)]
+
+
 def test_rows_are_written_behind_the_others(tmp_path):
     history = History(tmp_path / "history.csv")
     history.append(row(0, 0, x=0.5))

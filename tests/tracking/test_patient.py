@@ -10,7 +10,7 @@ import pytest
 from dml.config.check import check
 from dml.core.errors import RunStopped
 from dml.runs.folder.run_folder import RunFolder
-from dml.tracking import History, patient
+from dml.tracking import History, RunInfo, Tracker, patient
 from dml.training import trainer
 from tests.conftest import TINY
 from tests.system.finished_runs import start
@@ -93,3 +93,44 @@ def test_a_signal_while_it_waits(prepared, service, silent, monkeypatch, capsys,
     start(cfg)
     sent = [row["_step"] for row in service.rows(folder.run_id())]
     assert sent == [row["step"] for row in History(folder.history).job_rows(0, 0)]
+
+
+def test_a_late_tracker_gets_each_value_as_it_was_at_the_call(monkeypatch, tmp_path):
+    """A run goes on with its objects meanwhile."""
+    monkeypatch.setattr(patient, "PATIENCE", 0.01)
+    answers, received = threading.Event(), []
+
+    class Late(Tracker):
+        def start(self, run):
+            assert answers.wait(60)
+
+        def log(self, metrics, step):
+            received.append((metrics["parts"], step))
+
+        def job_done(self, result):
+            received.append((result["parts"], "job"))
+
+        def trial_done(self, trial):
+            received.append((trial["parts"], "trial"))
+
+        def conclude(self, summary, pictures):
+            received.append((summary["parts"], len(pictures)))
+
+    tracker = patient.PatientTracker(Late(), "Late", lambda line: None)
+    tracker.start(RunInfo(tmp_path, "id", "name", "group", {}, [(0, 0)]))
+    passed, pictures = {"parts": [0]}, []
+    calls = [
+        lambda: tracker.log(passed, 7),
+        lambda: tracker.job_done(passed),
+        lambda: tracker.trial_done(passed),
+        lambda: tracker.conclude(passed, pictures),
+        lambda: tracker.log(passed, 8),
+    ]
+    for number, call in enumerate(calls):
+        passed["parts"][0] = number
+        call()
+        pictures.append(tmp_path)
+    passed["parts"][0] = -1
+    answers.set()
+    tracker.finish()
+    assert received == [([0], 7), ([1], "job"), ([2], "trial"), ([3], 3), ([4], 8)]
