@@ -17,7 +17,7 @@ import numpy as np
 
 from dml.core.counts import count_of, verb_for
 from dml.core.option_values import MAX_IMAGE_PIXELS
-from dml.data.image_names import ImageNames, texts_of
+from dml.data.image_names import as_names, texts_of
 from dml.data.packed_images import split_packed
 
 TESTED = ("test", "query", "gallery")
@@ -200,10 +200,7 @@ def _as_names(images: Sequence[Any] | np.ndarray) -> Sequence[Any] | np.ndarray:
     is_list = isinstance(images, list | tuple) and len(images) > 0
     if not is_list or not all(isinstance(image, Path) for image in images):
         return images
-    try:
-        return ImageNames.of(images)
-    except UnicodeEncodeError:  # no file has such a name, which decoding says
-        return images
+    return as_names(images)
 
 
 def _absolute(path: str) -> str:
@@ -328,7 +325,7 @@ def read_states(files: Sequence[Path]) -> Iterator[tuple[int, int]]:
     for name in texts_of(files):
         if not start or not name.startswith(start):
             packed = split_packed(name)
-            status = (split_box(name)[0] if packed is None else packed.file).stat()
+            status = os.stat(name if "#" not in name else file_of(name))
             known = status.st_size, status.st_mtime_ns
             start = "" if packed is None else f"{packed.file}#"
         yield known

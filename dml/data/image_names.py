@@ -94,9 +94,19 @@ class ImageNames(Sequence[Path]):
         for first in range(0, len(self), PART):
             ends = self.ends[first : first + PART].tolist()
             part, offset = self.data[start : ends[-1]].tobytes(), start
+            names: bytes | str = part.decode() if part.isascii() else part  # at once: in less time
             for end in ends:
-                yield os.fsdecode(part[start - offset : end - offset])
+                yield os.fsdecode(names[start - offset : end - offset])
                 start = end
+
+
+def as_names(paths: Iterable[str | Path]) -> Sequence[Path]:
+    """Returns paths in little memory; as a list of Paths if no file can have one of the names."""
+    paths = [*paths]
+    try:
+        return ImageNames.of(paths)
+    except UnicodeEncodeError:  # which decoding says
+        return [Path(path) for path in paths]
 
 
 def take_images(images: Sequence[Any] | np.ndarray, rows: np.ndarray) -> Sequence[Any]:

@@ -1,6 +1,7 @@
-"""Time and memory for each image of a large dataset: tar shards of made images of one pixel.
+"""Time and memory for each image of a large dataset: made images of one pixel, in tar shards.
 
     python scripts/benchmark.py growth --images 1000000
+    python scripts/benchmark.py growth --images 200000 --form files
     python scripts/benchmark.py growth --images 100000 --parts start
 
 The first start lists the images with their labels (`list`), decodes and hashes each (`check`), is
@@ -42,6 +43,7 @@ PER_SHARD, PER_CLASS = 10_000, 10
 TESTED_SHARE = 20  # a class of so many is tested
 POLL_SECONDS = 0.02
 PARTS = ("start", "train")
+FORMS = ("shards", "files")  # files: <split>/<class>/<image>
 
 
 def write_shards(folder: Path, images: int) -> None:
@@ -52,15 +54,34 @@ def write_shards(folder: Path, images: int) -> None:
             continue
         with tarfile.open(path.with_suffix(".part"), "w") as archive:
             for number in range(start, min(images, start + PER_SHARD)):
-                file = io.BytesIO()
-                color = (number % 256, number // 256 % 256, number // 65536)
-                Image.new("RGB", (1, 1), color).save(file, "PNG")
-                _append(archive, f"{number:09d}.png", file.getvalue())
-                label = number // PER_CLASS
-                split = "train" if label % TESTED_SHARE else "test"
+                _append(archive, f"{number:09d}.png", _made_image(number))
+                label, split = _class_of(number)
                 described = json.dumps({"label": label, "split": split})
                 _append(archive, f"{number:09d}.json", described.encode())
         path.with_suffix(".part").rename(path)
+
+
+def write_files(folder: Path, images: int) -> None:
+    """Writes the images of `write_shards` as files in folders of classes."""
+    for number in range(images):
+        label, split = _class_of(number)
+        path = folder / split / str(label) / f"{number:09d}.png"
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(_made_image(number))
+
+
+def _made_image(number: int) -> bytes:
+    file = io.BytesIO()
+    color = (number % 256, number // 256 % 256, number // 65536)
+    Image.new("RGB", (1, 1), color).save(file, "PNG")
+    return file.getvalue()
+
+
+def _class_of(number: int) -> tuple[int, str]:
+    """Returns label and split of an image."""
+    label = number // PER_CLASS
+    return label, "train" if label % TESTED_SHARE else "test"
 
 
 def _append(archive: tarfile.TarFile, name: str, data: bytes) -> None:
@@ -75,6 +96,7 @@ def main(argv: list[str]) -> None:
     parser.add_argument(
         "--images", type=whole_number(400), default=100_000, help="made images (default 100,000)"
     )
+    parser.add_argument("--form", choices=FORMS, default=FORMS[0], help="of the made images")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--steps", type=whole_number(1), default=100, help="of an epoch")
     parser.add_argument("--folder", type=Path, help="keeps the images there, for another call")
@@ -84,16 +106,25 @@ def main(argv: list[str]) -> None:
     with temporary if options.folder is None else nullcontext(options.folder) as name:
         folder = Path(name)
         folder.mkdir(parents=True, exist_ok=True)
-        write_shards(folder, options.images)
+        root = _write(options.form, folder, options.images)
         if "start" in options.parts:
-            _interrupt_first_start(folder, options.images)
+            _interrupt_first_start(folder, root, options.images)
             for title in ("first start, continued", "second start"):
-                in_fresh_process(_start, title, folder, options.images)
+                in_fresh_process(_start, title, folder, root, options.images)
         if "train" in options.parts:
-            _measure_training(folder, options.images, options.steps)
+            _measure_training(folder, root, options.images, options.steps)
 
 
-def _start(title: str, folder: Path, images: int) -> None:
+def _write(form: str, folder: Path, images: int) -> str:
+    """Writes made images in a form; returns the root by which they are read."""
+    if form == "files":
+        write_files(folder / "images", images)
+        return f"{folder}/images"
+    write_shards(folder, images)
+    return f"{folder}/*.tar"
+
+
+def _start(title: str, folder: Path, root: str, images: int) -> None:
     """Prints time and memory of each part of a start."""
     torch_mb = resident_mb()
     from dml.data.preparation.image_check import exclude_undecodable
@@ -101,7 +132,7 @@ def _start(title: str, folder: Path, images: int) -> None:
 
     logging.getLogger("dml").setLevel(logging.ERROR)
     print(f"# {title}", flush=True)
-    index = _measure("list", images, torch_mb, lambda: read_folder(f"{folder}/*.tar"))
+    index = _measure("list", images, torch_mb, lambda: read_folder(root))
     cache = folder / ".cache"
     index = _measure(
         "check", images, torch_mb, lambda: exclude_undecodable(index, skip=False, folder=cache)
@@ -126,9 +157,9 @@ def _peak_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def _interrupt_first_start(folder: Path, images: int) -> None:
+def _interrupt_first_start(folder: Path, root: str, images: int) -> None:
     """Kills a first start when a part of its check is stored."""
-    process = _begin(_start, "first start", folder, images)
+    process = _begin(_start, "first start", folder, root, images)
     while process.is_alive() and not list((folder / ".cache").glob("checked-*.npz")):
         time.sleep(POLL_SECONDS)
     process.kill()
@@ -138,12 +169,12 @@ def _interrupt_first_start(folder: Path, images: int) -> None:
         print(f"# killed, {known:,} of {images:,} images are checked", flush=True)
 
 
-def _measure_training(folder: Path, images: int, steps: int) -> None:
+def _measure_training(folder: Path, root: str, images: int, steps: int) -> None:
     """Prints the times of a training run that is killed in its second epoch and continued."""
     outputs = folder / "outputs" / str(time.time_ns())
     for title, rows in (("training", 2), ("training, continued", None)):
         print(f"# {title}", flush=True)
-        _watch(_begin(_train, folder, outputs, steps), outputs, rows)
+        _watch(_begin(_train, root, outputs, steps), outputs, rows)
     (summary,) = outputs.rglob("summary.json")
     rate = json.loads(summary.read_text())["images_per_second"]
     print(f"{'step':12s} {1e6 / rate:8.1f} us per image", flush=True)
@@ -184,7 +215,7 @@ def _count_rows(outputs: Path) -> int:
     return sum(len(path.read_text().splitlines()) - 1 for path in outputs.rglob("history.csv"))
 
 
-def _train(folder: Path, outputs: Path, steps: int) -> None:
+def _train(root: str, outputs: Path, steps: int) -> None:
     torch_mb = resident_mb()
     import dml
 
@@ -195,7 +226,7 @@ def _train(folder: Path, outputs: Path, steps: int) -> None:
             os.dup2(log.fileno(), stream)
     dml.train(
         [
-            *("data=folder", f"data.root='{folder}/*.tar'", "protocol=traditional", "loss=ms"),
+            *("data=folder", f"data.root='{root}'", "protocol=traditional", "loss=ms"),
             *("backbone=small_cnn", "backbone.width=4", "embedder.size=16", "transform.size=8"),
             *("embedder.pooling=avg", "embedder.init=default", "optim.warmup_epochs=0"),
             *("data.sampler=class_stream", "data.images_per_class=4", "data.batch_size=64"),

@@ -248,7 +248,7 @@ def _install(dataset: DatasetSource, root: Path, local: Sources) -> ImageIndex:
                 (downloads / file.name).unlink(missing_ok=True)
         raise
     finally:
-        shutil.rmtree(staging, ignore_errors=True)
+        _remove_staging(staging)
     for name, source in sources.items():
         if not isinstance(source, Path):
             (downloads / name).unlink()
@@ -274,7 +274,7 @@ def _install_copy(dataset: DatasetSource, root: Path, copies: Sequence[Path]) ->
         os.sync()
         _move_into_place(folder, root / folder.name)
     finally:
-        shutil.rmtree(staging, ignore_errors=True)
+        _remove_staging(staging)
     print_plain("a copy has no published checksum: its counts and the decoding were the check")
     return dataset.read(root)
 
@@ -369,9 +369,20 @@ def _make_staging(folder: Path) -> None:
         ours = folder.is_dir() and ((folder / MARK).is_file() or not any(folder.iterdir()))
         if folder.is_symlink() or not ours:
             raise UserError(f"data.root: {folder} is not of this command; rename or remove it")
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove_staging(folder)
     folder.mkdir(parents=True)
     (folder / MARK).touch()
+
+
+def _remove_staging(folder: Path) -> None:
+    """Removes a folder that this command has made; its mark last, by which it is known as ours."""
+    with suppress(OSError):
+        for path in folder.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            elif path.name != MARK:
+                path.unlink()
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _verify(dataset: DatasetSource, staging: Path, source: str, advice: str) -> ImageIndex:

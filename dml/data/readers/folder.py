@@ -25,7 +25,7 @@ from dml.core.regular_files import is_shell_pipe, read_regular_text
 from dml.core.text_columns import plain_text_columns
 from dml.data.image_formats import is_readable, readable_suffixes
 from dml.data.image_index import TESTED, ImageIndex, split_box
-from dml.data.image_names import texts_of
+from dml.data.image_names import ImageNames, as_names, texts_of
 from dml.data.readers.folder_names import (
     VALIDATION,
     find_missing_classes,
@@ -88,16 +88,18 @@ def read_folder(
         raise UserError(f"data.root: {root} is a link to nothing or to itself; link it again")
     if not root.exists():
         raise UserError(f"data.root: no folder or CSV file {root}; set it with data.root=<path>")
+    files: Sequence[Path]
     if root.is_dir():
-        table, advice = _read_folders(root), ""
+        files, table = _read_folders(root)
+        advice = ""
     else:
-        table, advice = _read_csv(root), "; paths are relative to the folder of the CSV file"
-    files = table["path"].tolist()
+        files, table = _read_csv(root)
+        advice = "; paths are relative to the folder of the CSV file"
     missing = find_missing(files)
     if missing:
         first = show_line(str(missing[0]))
         _refuse(root, f"{len(missing)} of {len(files)} images do not exist, first {first}{advice}")
-    index = index_table(root, table, split_seed, shared_classes)
+    index = index_table(root, table, split_seed, shared_classes, files)
     notes = [f"data: {note}" for note in table.attrs["notes"]]
     return replace(index, notes=(*notes, *index.notes))
 
@@ -229,14 +231,14 @@ def _list_source(source: Path) -> tuple[Sequence[Path], list[str]]:
     if is_readable(source.name):
         return [source], []
     if source.suffix.lower() == ".csv":
-        table = _read_csv(source, ("path",))
+        files, table = _read_csv(source, ("path",))
         for note in table.attrs["notes"]:
             log.warning("images: %s", note)
-        return table["path"].tolist(), table.get("label", pd.Series()).tolist()
+        return files, table.get("label", pd.Series()).tolist()
     return _list_lines(source), []
 
 
-def _list_folder(source: Path) -> tuple[list[Path], list[str]]:
+def _list_folder(source: Path) -> tuple[ImageNames, list[str]]:
     """Returns the images of a folder, and their classes if they are known."""
     files, folders, left_out = walk_images(source)
     if left_out:
@@ -320,8 +322,10 @@ def _find_other_format(path: Path) -> str:
     return ""
 
 
-def _read_csv(path: Path, required: Sequence[str] = ("path", "label")) -> pd.DataFrame:
-    """Returns path, label and, if they are there, split and category of the images in a CSV file.
+def _read_csv(
+    path: Path, required: Sequence[str] = ("path", "label")
+) -> tuple[Sequence[Path], pd.DataFrame]:
+    """Returns the images in a CSV file, and their label, split and category if they are there.
 
     The file is UTF-8 with a header, separated by commas, semicolons or tabs. Spaces around a value
     are ignored, and other columns after a warning; labels are names, never numbers. A category may
@@ -351,11 +355,11 @@ def _read_csv(path: Path, required: Sequence[str] = ("path", "label")) -> pd.Dat
         _refuse(path, str(error))
     if BOX[0] in table:
         _append_boxes(path, table)
-    table["path"] = [_locate(path.parent, file) for file in table["path"]]
+    table["path"] = [str(_locate(path.parent, file)) for file in table["path"]]
     for file in table["path"][table["path"].duplicated()]:
         _refuse(path, f"{file} is listed twice; remove one line")
     table.attrs["notes"] = tuple(notes)
-    return table
+    return as_names(table.pop("path")), table
 
 
 def _leave_out_unlabeled(
@@ -425,10 +429,10 @@ def _append_boxes(path: Path, table: pd.DataFrame) -> None:
         table.loc[boxed, "path"] += "#" + corners.agg(",".join, axis=1)
 
 
-def _read_folders(root: Path) -> pd.DataFrame:
-    """Returns path, label and, if the top folders are splits, split of the images in a folder.
+def _read_folders(root: Path) -> tuple[ImageNames, pd.DataFrame]:
+    """Returns the images in a folder, and their label and, if the top folders are splits, split.
 
-    `attrs["notes"]` says what was left out.
+    `attrs["notes"]` of the table says what was left out.
     """
     files, folders, left_out = walk_images(root)
     splits = find_splits(_top_folders(folders))
@@ -437,20 +441,16 @@ def _read_folders(root: Path) -> pd.DataFrame:
     level = 1 if splits.roles else 0
     if problem := find_missing_classes(folders, level):
         _refuse(root, problem)
-    rows: dict[str, list[Any]] = {"path": [], "label": []}
+    inside = np.array([len(parts) > level for parts in folders], bool)
+    if not inside.all():
+        left_out[OUTSIDE] += int((~inside).sum())
+        files = files.take(np.flatnonzero(inside))
+        folders = [parts for parts in folders if len(parts) > level]
+    table = pd.DataFrame({"label": [parts[level] for parts in folders]}, dtype=object)
     if level:
-        rows["split"] = []
-    for file, parts in zip(files, folders, strict=True):
-        if len(parts) <= level:
-            left_out[OUTSIDE] += 1
-            continue
-        rows["path"].append(file)
-        rows["label"].append(parts[level])
-        if level:
-            rows["split"].append(parts[0])
-    table = pd.DataFrame(rows)
+        table["split"] = [parts[0] for parts in folders]
     table.attrs["notes"] = (describe_left_out(root, left_out),) if left_out else ()
-    return table
+    return files, table
 
 
 def _class_names(labels: Iterable[str]) -> list[str]:

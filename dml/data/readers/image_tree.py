@@ -7,25 +7,45 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from dml.core.errors import UserError
 from dml.data.image_formats import is_readable, why_not_read
 from dml.data.image_index import file_of
+from dml.data.image_names import ImageNames, texts_of
 from dml.data.readers.folder_names import is_system_folder
 
+# Between the names of a path that is sorted: lower than any letter, so that the images of a folder
+# stand together, as those of sorted Paths do.
+LOWEST = "\0"
 
-def walk_images(root: Path) -> tuple[list[Path], list[tuple[str, ...]], Counter[str]]:
-    """Returns the images below a folder, and for each the names of the folders in between.
 
-    Also returns the number of files that were left out, by the reason. Hidden folders are not
-    counted.
+class WalkedImages(NamedTuple):
+    """The N images below a folder, sorted by the names of their paths.
+
+    Attributes:
+        files: their paths.
+        folders: for each the names of the folders between the root and it; images of a folder share
+            a tuple.
+        left_out: number of files that were left out, by the reason. Hidden folders do not count.
+    """
+
+    files: ImageNames
+    folders: list[tuple[str, ...]]
+    left_out: Counter[str]
+
+
+def walk_images(root: Path) -> WalkedImages:
+    """Returns the images below a folder.
+
+    Raises:
+        UserError: a folder cannot be read.
     """
 
     def fail(error: OSError) -> NoReturn:
         raise UserError(f"data.root: cannot read {error.filename}: {error.strerror}") from error
 
-    files = []
+    paths: list[str] = []
     left_out: Counter[str] = Counter()
     for parent, folders, names in os.walk(root, onerror=fail, followlinks=True):
         for name in _find_loops(root, Path(parent), folders):
@@ -36,16 +56,32 @@ def walk_images(root: Path) -> tuple[list[Path], list[tuple[str, ...]], Counter[
             folders.remove(name)
             if not name.startswith("."):
                 left_out[f"in {name}"] += _count_images(Path(parent, name))
+        above = "".join(f"{part}{LOWEST}" for part in Path(parent).relative_to(root).parts)
         for name in names:
-            reason = why_not_read(name)
-            if is_readable(name) and name.startswith("."):
+            if not is_readable(name):
+                reason = why_not_read(name)
+                if reason is not None:
+                    left_out[reason] += 1
+            elif name.startswith("."):
                 left_out["hidden"] += 1
-            elif is_readable(name):
-                files.append(Path(parent, name))
-            elif reason is not None:
-                left_out[reason] += 1
-    files.sort()
-    return files, [file.relative_to(root).parts[:-1] for file in files], +left_out
+            else:
+                paths.append(above + name)
+    paths.sort()
+    start = str(root / "_").removesuffix("_")
+    files = ImageNames.of(start + path.replace(LOWEST, os.sep) for path in paths)
+    return WalkedImages(files, _split_folders(paths), +left_out)
+
+
+def _split_folders(paths: Sequence[str]) -> list[tuple[str, ...]]:
+    """Returns the names of the folders of each path, whose names are separated by `LOWEST`."""
+    known: dict[str, tuple[str, ...]] = {"": ()}
+    folders = []
+    for path in paths:
+        above = path.rpartition(LOWEST)[0]
+        if above not in known:
+            known[above] = tuple(above.split(LOWEST))
+        folders.append(known[above])
+    return folders
 
 
 def _find_loops(root: Path, parent: Path, folders: Sequence[str]) -> list[str]:
@@ -79,11 +115,24 @@ def find_missing(files: Sequence[Path]) -> list[Path]:
     Every folder is listed once, since a look-up per file would take minutes for 120,000 images on a
     network file system.
     """
-    paths = [file_of(file) for file in files]
-    present: set[Path] = set()
-    for folder in {path.parent for path in paths}:
-        with suppress(OSError), os.scandir(folder) as entries:
-            for entry in entries:
-                if entry.is_file():
-                    present.add(folder / entry.name)
-    return [file for file, path in zip(files, paths, strict=True) if path not in present]
+    present: dict[str, set[str]] = {}
+    missing = []
+    for file in texts_of(files):
+        path = str(file_of(file)) if "#" in file else file
+        name = path.rpartition(os.sep)[2]
+        folder = path[: len(path) - len(name)]
+        if folder not in present:
+            present[folder] = _list_files(folder or os.curdir)
+        if name not in present[folder]:
+            missing.append(Path(file))
+    return missing
+
+
+def _list_files(folder: str) -> set[str]:
+    """Returns the names of the files in a folder; none if it cannot be read."""
+    names = set()
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_file():
+                names.add(entry.name)
+    return names

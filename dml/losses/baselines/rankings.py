@@ -69,11 +69,9 @@ class NPairsLoss(VectorizedLoss, pml.NPairsLoss):
         labels, is_mined = batch.labels, batch.indices_tuple is not None
         if labels is None or is_mined or batch.has_references or self.collect_stats:
             return None
-        earlier_B = (labels[:, None] == labels).tril(-1).sum(dim=1)  # images of the same class
-        second_N = (earlier_B == 1).nonzero().squeeze(1)
+        first_N, second_N = _first_two_of_classes(labels)
         if len(second_N) == 0:
             return self.zero_losses()
-        first_N = _first_of_class(labels, labels[second_N])
         s_NN = self.distance(batch.embeddings[first_N], batch.embeddings[second_N])
         if not self.distance.is_inverted:
             s_NN = -s_NN
@@ -82,6 +80,17 @@ class NPairsLoss(VectorizedLoss, pml.NPairsLoss):
         return {"loss": terms.elements(losses_N) | {"indices": first_N}}
 
 
-def _first_of_class(labels_B: Tensor, classes_N: Tensor) -> Tensor:
-    """Returns the first image of each class (N)."""
-    return (classes_N[:, None] == labels_B).byte().argmax(dim=1)
+def _first_two_of_classes(labels_B: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns the first and the second image of each class with two (both N), by the second.
+
+    Labels are sorted: a matrix of pairs would be computed by several threads, for which a step of
+    so little work waits on a busy machine.
+    """
+    order_B = labels_B.argsort(stable=True)
+    sorted_B = labels_B[order_B]
+    repeats = sorted_B[1:] == sorted_B[:-1]
+    is_second = repeats.clone()
+    is_second[1:] &= ~repeats[:-1]
+    before = is_second.nonzero().squeeze(1)  # the first image stands before the second
+    second_N, rows = order_B[before + 1].sort()
+    return order_B[before][rows], second_N

@@ -1,5 +1,7 @@
+import io
 import os
 import shutil
+import tarfile
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -103,6 +105,18 @@ def raw_images(root: Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"P6 4 4 255\n" + bytes([number]) * 48)
     return root
+
+
+def shards_of(root: Path) -> str:
+    """Packs the images below a folder into two shards; returns their pattern."""
+    for row, path in enumerate(sorted(root.rglob("*.ppm"))):
+        with tarfile.open(root.parent / f"shard-{row % 2}.tar", "a") as shard:
+            shard.add(path, path.name)
+            label = path.parent.name.encode()
+            member = tarfile.TarInfo(f"{path.stem}.cls")
+            member.size = len(label)
+            shard.addfile(member, io.BytesIO(label))
+    return f"{root.parent}/shard-*.tar"
 
 
 def test_only_changed_files_are_read_again_and_change_the_content(tmp_path, monkeypatch):
@@ -266,12 +280,14 @@ def test_an_interrupted_check_continues(tmp_path, monkeypatch):
     assert content == exclude_undecodable(index, False, tmp_path / "other").content
 
 
-def test_a_killed_check_continues_from_the_part_that_was_stored(tmp_path, monkeypatch):
-    index = read_folder(raw_images(tmp_path / "raw"))
+@pytest.mark.parametrize("form", ["files", "shards"])
+def test_a_killed_check_continues_from_the_part_that_was_stored(tmp_path, monkeypatch, form):
+    root = raw_images(tmp_path / "raw")
+    index = read_folder(root if form == "files" else shards_of(root))
     monkeypatch.setattr(image_check, "SAVE_SECONDS", 0.0)
     check = partial(exclude_undecodable, index, False, tmp_path / "cache")
     assert die_at("before_rename:4", check) == KILLED
     decoded = decoded_files(monkeypatch)
     content = check().content
-    assert sorted(decoded) == [*index.images][3:]
+    assert sorted(decoded) == sorted([*index.images][3:])
     assert content == exclude_undecodable(index, False, tmp_path / "other").content

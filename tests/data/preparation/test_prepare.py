@@ -1,12 +1,15 @@
 import hashlib
+import os
 import re
 import shutil
+import signal
 import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +19,7 @@ from dml.data.preparation.prepare import prepare
 from dml.data.preparation.sources import SOURCES, DatasetSource
 from tests.core.servers import Behavior, failures, serving
 from tests.data.trees import TREES
-from tests.killed_process import die_at
+from tests.killed_process import KILLED, die_at
 
 
 @pytest.fixture
@@ -70,6 +73,51 @@ def test_killed_preparation_leaves_no_dataset_and_is_repeated(root: Path, tmp_pa
     prepare(cars, root, archives)
     assert visible(root) == ["cars196"]
     assert not (root / ".cars.unpacking").exists()
+
+
+@pytest.mark.parametrize("removed", [0, 1, 2, 12, 25])
+def test_a_preparation_that_is_killed_while_it_clears_up_is_repeated(
+    root: Path, tmp_path: Path, removed: int
+):
+    cub = publish("cub", tmp_path)
+    archives = [tmp_path / "site" / file.name for file in cub.files]
+    assert die_at("unpacked", prepare, cub, root, archives) == KILLED
+
+    def clear_up() -> None:
+        unlink, left = os.unlink, iter(range(removed))
+
+        def die(*arguments: Any, **options: Any) -> None:
+            if next(left, None) is None:
+                os.kill(os.getpid(), signal.SIGKILL)
+            unlink(*arguments, **options)
+
+        os.unlink = die
+        prepare(cub, root, archives)
+
+    assert die_at("", clear_up) in (KILLED, 0)
+    prepare(cub, root, archives)
+    assert visible(root) == ["CUB_200_2011"]
+    assert cub.read(root).fingerprint() == cub.read(tmp_path / "tree").fingerprint()
+
+
+@pytest.mark.parametrize("stopped", ["unpack", "check_images"])
+def test_an_interrupted_preparation_leaves_nothing_and_is_repeated(
+    root: Path, tmp_path: Path, stopped: str, monkeypatch: pytest.MonkeyPatch
+):
+    cars = publish("cars", tmp_path)
+    archives = [tmp_path / "site" / file.name for file in cars.files]
+
+    def interrupt(*arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(f"dml.data.preparation.prepare.{stopped}", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            prepare(cars, root, archives)
+    assert visible(root) == []
+    assert not (root / ".cars.unpacking").exists()
+    prepare(cars, root, archives)
+    assert cars.read(root).fingerprint() == cars.read(tmp_path / "tree").fingerprint()
 
 
 @pytest.mark.parametrize("breaks", [0, 3])

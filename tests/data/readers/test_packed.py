@@ -25,6 +25,7 @@ from dml.data.packed_images import Packed, join_packed, read_packed, split_packe
 from dml.data.preparation.image_check import exclude_undecodable, find_undecodable
 from dml.data.readers import packed, packed_listing
 from dml.data.readers.folder import list_images, read_folder
+from tests.killed_process import KILLED, die_at
 
 Members = Sequence[tuple[str, bytes]]
 
@@ -570,6 +571,26 @@ def test_a_list_that_is_interrupted_continues(
             read_folder(pattern)
     index = read_folder(pattern)
     assert [file.name for file in stored_lists] == ["b-0.tar", "b-1.tar"]  # each once
+    assert described_index(index) == described_index(read_folder(pattern))
+
+
+@pytest.mark.parametrize("ending", ["tar", "parquet"])
+def test_a_list_that_is_killed_continues(
+    tmp_path: Path, stored_lists: list[Path], ending: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = []
+    for number in range(3):
+        path = tmp_path / f"{number}.{ending}"
+        members = with_classes(LABELS, first=10 * number)
+        paths.append(
+            write_tar(path, members) if ending == "tar" else write_table(path, label=LABELS)
+        )
+    pattern = f"{tmp_path}/*.{ending}"
+    monkeypatch.setattr(packed_listing, "SAVE_SECONDS", 0.0)
+    assert die_at("before_rename:2", read_folder, pattern) == KILLED
+    index = read_folder(pattern)
+    assert stored_lists == paths[1:]  # the first was stored
+    shutil.rmtree(tmp_path / ".cache")
     assert described_index(index) == described_index(read_folder(pattern))
 
 

@@ -24,6 +24,7 @@ WRONG = [
     *[(suite, name, "1.5") for suite, names in FROM_ZERO.items() for name in names],
     ("input", "--images", "127"),
     ("train", "--images", "100"),
+    ("growth", "--form", "photos"),
     ("commands", "--cases", "trains"),
     ("train", "--only", "our"),
     ("train", "--only", "\x1b[2J"),
