@@ -1,6 +1,7 @@
 """The list of slow tests names tests that exist."""
 
 import ast
+from functools import cache
 from pathlib import Path
 
 from tests.conftest import SLOW_TESTS
@@ -9,6 +10,7 @@ ROOT = Path(__file__).resolve().parents[1]
 NAMES = SLOW_TESTS.read_text(encoding="utf-8").split()
 
 
+@cache
 def functions_of(file):
     tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
     return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}

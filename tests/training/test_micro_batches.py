@@ -61,6 +61,16 @@ def test_dropout_running_statistics_and_the_size_of_parts(bf16):
     assert all(map(torch.equal, *found))
 
 
+@pytest.mark.parametrize("images", [1, 3, 4, 5, 7, 8, 11])
+def test_no_part_is_larger_than_asked(images):
+    sizes = []
+    embedder = Embedder(SmallCNN(width=2), 5)
+    embedder.backbone.register_forward_hook(lambda *call: sizes.append(len(call[2])))
+    in_micro_batches(embedder, 4)(torch.randn(images, 3, 16, 16)).sum().backward()
+    assert max(sizes) <= 4
+    assert sum(sizes) == (images if images <= 4 else 2 * images)  # two passes of several parts
+
+
 def draw_by_torch(features):
     return features + torch.randn(1)
 

@@ -134,6 +134,12 @@ def test_takes_the_forms_that_people_write(tmp_path: Path) -> None:
     named = read_folder(tmp_path / "HF.PARQUET")
     assert named.class_names == ("ant", "bee")
     assert named.labels.tolist() == [1, 0, 1, 0]
+    for outside in (-1, 2):  # −1 stands for no label there
+        table = table.set_column(1, "label", pyarrow.array([1, 0, outside, 0]))
+        table = table.replace_schema_metadata({"huggingface": json.dumps(features)})
+        parquet.write_table(table, tmp_path / "HF.PARQUET")
+        with pytest.raises(UserError, match="1 of 4 images have no label"):
+            read_folder(tmp_path / "HF.PARQUET")
     numbers = write_table(tmp_path / "numbers.parquet", label=[10, 9, 9, 10, 9, 10])
     assert read_folder(numbers).class_names == ("9", "10")
     members = [
