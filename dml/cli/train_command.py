@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from dml.core.errors import ConfigError
 from dml.core.installation import shell_command
 from dml.core.launcher import read_launch, read_sweep_size, sweep_name
 
+_first_start: list[float] = []  # of the present command
 DESCRIPTION = """\
 Trains an embedding network, scores retrieval on unseen classes, and writes one run folder.
 
@@ -67,7 +69,7 @@ def train(cfg: Any) -> tuple[float | None, tuple[Path, Path]]:
     for note in notes:
         print_line(f"note: {note}")
     keep_memory(config)
-    summary = run(config, overrides, sweep_position(), dataset=dataset)
+    summary = run(config, overrides, sweep_position(), dataset=dataset, started=first_start())
     score = selection_score(summary)
     return score, (Path(config.outputs), folder.path)
 
@@ -111,6 +113,19 @@ def keep_memory_on(device: str) -> None:
 
     if resolve_device(device).type == "cpu":
         keep_freed_memory()
+
+
+def first_start() -> float:
+    """Returns when the first run of this command began in this process (`time.monotonic`).
+
+    `max_minutes` counts from there: the time of a cluster's job is that of all its runs.
+    """
+    from hydra.core.hydra_config import HydraConfig
+
+    begins = read_sweep_size() == 1 or HydraConfig.get().job.num == 0
+    if begins or not _first_start:
+        _first_start[:] = [time.monotonic()]
+    return _first_start[0]
 
 
 def sweep_position() -> str:

@@ -115,11 +115,14 @@ class StopRequest:
     last step stops the work around (`raise_on_signals`).
 
     Args:
-        max_minutes: time limit, counted from the construction of this object; None: no limit.
+        max_minutes: time limit; None: no limit.
+        started: from when it counts (`time.monotonic`); None: from now.
     """
 
-    def __init__(self, max_minutes: float | None = None) -> None:
-        self._deadline = None if max_minutes is None else time.monotonic() + 60 * max_minutes
+    def __init__(self, max_minutes: float | None = None, started: float | None = None) -> None:
+        if started is None:
+            started = time.monotonic()
+        self._deadline = None if max_minutes is None else started + 60 * max_minutes
         self._handling = _handle(self._receive)
 
     def __enter__(self) -> StopRequest:

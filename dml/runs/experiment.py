@@ -138,6 +138,7 @@ def run(
     position: str = "",
     folder: RunFolder | None = None,
     dataset: ImageIndex | None = None,
+    started: float | None = None,
 ) -> dict[str, Any]:
     """Trains, evaluates and reports; a finished run stays unchanged, an unfinished one continues.
 
@@ -148,6 +149,7 @@ def run(
         position: `run 2 of 6` of a multirun, shown while it runs.
         folder: of the run; None: that of the config.
         dataset: as its reader gave it, if it was read before.
+        started: from when `max_minutes` counts (`time.monotonic`); None: from now.
 
     Returns:
         The summary, which is also in the run folder.
@@ -171,7 +173,7 @@ def run(
             if summary is not None:
                 return experiment.leave_finished(summary)
             kept = "what was saved before is intact"
-            with translate_custom_errors(kept), StopRequest(config.max_minutes) as stop:
+            with translate_custom_errors(kept), StopRequest(config.max_minutes, started) as stop:
                 experiment.prepare()
                 return experiment.run(stop)
 

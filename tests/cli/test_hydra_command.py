@@ -92,6 +92,30 @@ def test_a_failed_job_keeps_no_memory(tmp_path, monkeypatch):
     assert alive == [False] * 3
 
 
+def test_the_time_limit_counts_for_all_runs_of_a_command(command_line, tmp_path, monkeypatch):
+    from dml.runs import experiment
+
+    starts, run = [], experiment.run
+
+    def note(*args, started, **options):
+        starts.append(started)
+        return run(*args, started=started, **options)
+
+    monkeypatch.setattr(experiment, "run", note)
+    sweep = ["-m", f"hydra.sweep.dir={tmp_path}/sweep", f"outputs={tmp_path}", *TINY]
+    for words in ([*sweep, "seed=0,1"], [*sweep, "seed=2,3"], [f"outputs={tmp_path}", *TINY]):
+        assert command_line(*words)[0] == 0
+    first, second, third, fourth, alone = starts
+    assert first == second < third == fourth < alone
+
+
+def test_a_command_that_is_out_of_time_begins_no_other_run(command_line, tmp_path):
+    words = ["-m", f"hydra.sweep.dir={tmp_path}/sweep", f"outputs={tmp_path}", *TINY]
+    status, out, _ = command_line(*words, "seed=0,1,2", "max_minutes=1e-9")
+    assert status == ExitStatus.TIME_LIMIT
+    assert out.count("epoch 0 of 2") == 1
+
+
 @pytest.mark.parametrize("seeds", ["4", "4,5"])
 @pytest.mark.parametrize("trust", [[], ["trust=true"]])
 def test_a_job_knows_what_its_command_sets(tmp_path, monkeypatch, seeds, trust):

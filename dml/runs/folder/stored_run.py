@@ -338,12 +338,18 @@ def _has_results(folder: Path) -> bool:
 
 
 def _read_last_error(log: Path) -> str:
-    """Returns the error of the last start in a log; empty if there is none."""
+    """Returns the error of the last start in a log; empty if there is none.
+
+    A log is for its owner alone: of a colleague's run, whether it failed is not known.
+    """
     if not log.exists():
         return ""
-    with open_regular(log) as file:
-        file.seek(max(0, log.stat().st_size - 8192))
-        lines = file.read().decode("utf-8", "replace").splitlines()
+    try:
+        with open_regular(log) as file:
+            file.seek(max(0, log.stat().st_size - 8192))
+            lines = file.read().decode("utf-8", "replace").splitlines()
+    except PermissionError:
+        return ""
     for line in reversed(lines):
         error = line.partition("] error: ")[2]
         if error or "] command: " in line:  # the beginning of the last start

@@ -54,6 +54,24 @@ def test_unfinished_runs(tmp_path):
     assert read_run(folder).state == State.EMPTY  # it has not written its config yet
 
 
+@pytest.mark.promise(
+    "runs.md",
+    "the runs of a colleague are listed: `train.log` is readable for its owner alone, so that a "
+    "run of theirs that failed is `stopped`",
+)
+def test_a_log_that_only_its_owner_reads(tmp_path, monkeypatch):
+    folder = write_stored_run(tmp_path, None)
+    (folder / "train.log").write_text("2026 [7] error: data.root: no such folder\n")
+    assert read_run(folder).state == State.FAILED
+
+    def refuse(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("dml.runs.folder.stored_run.open_regular", refuse)
+    run = read_run(folder)
+    assert (run.state, run.problem, len(run.history)) == (State.STOPPED, "", 2)
+
+
 @pytest.mark.parametrize(
     ("lock", "state"),
     [
