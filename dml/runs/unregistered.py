@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from dml.core.errors import ConfigError
 
-TESTED = ("dml.", "torch.", "pytorch_metric_learning.")  # modules of these packages are not checked
+NOT_CHECKED = ("dml.", "torch.", "pytorch_metric_learning.")  # packages of known modules
 OF_EVERY_MODULE = vars(nn.Module())  # `_parameters` and others
 
 
@@ -26,9 +26,9 @@ def check_registered(method: nn.Module, option: str) -> list[str]:
         option: "loss" or "method", for messages.
 
     Raises:
-        ConfigError: a tensor requires gradients, or is in a list, and would not be trained.
+        ConfigError: a tensor requires gradients, and would not be trained.
     """
-    notes = []
+    notes: dict[str, None] = {}  # a list of tensors has one
     trained = {id(parameter) for parameter in method.parameters()}
     for name, tensor in _find_tensors(method):
         if id(tensor) in trained:
@@ -36,22 +36,23 @@ def check_registered(method: nn.Module, option: str) -> list[str]:
         if tensor.requires_grad and tensor.is_leaf:
             raise ConfigError(
                 [
-                    f"{option}: {name} requires gradients, but is not registered and would not be "
-                    f"trained; make it an nn.Parameter, and lists nn.ParameterList or nn.ModuleList"
+                    f"{option}: {name} requires gradients and would not be trained; use "
+                    f"nn.Parameter, nn.ParameterList or nn.ModuleList, or requires_grad_(False)"
                 ]
             )
         if tensor.is_floating_point() and tensor.numel() > 1:
-            notes.append(
+            note = (
                 f"{option}: {name} is not trained, not in checkpoints and stays on its device; "
                 f"nn.Parameter trains it, register_buffer keeps it"
             )
-    return notes
+            notes[note] = None
+    return [*notes]
 
 
 def _find_tensors(method: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Yields names and tensors of the attributes of custom modules, registered ones excepted."""
     for module in method.modules():
-        if type(module).__module__.startswith(TESTED):
+        if type(module).__module__.startswith(NOT_CHECKED):
             continue
         for attribute, value in vars(module).items():
             if attribute not in OF_EVERY_MODULE:

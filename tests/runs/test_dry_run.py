@@ -195,6 +195,7 @@ class Unregistered(nn.Module):
             "listed": lambda: [nn.Parameter(torch.ones(8)) for _ in range(2)],
             "layers": lambda: {"first": (nn.Linear(8, 2),)},
             "constant": lambda: torch.ones(2, 8),
+            "teacher": lambda: [nn.Linear(8, 2).requires_grad_(False)],
             "integers": lambda: torch.arange(2),
             "one": lambda: torch.tensor(0.5),
             "shared": lambda: self.weight,
@@ -216,7 +217,7 @@ def test_centers_that_would_not_be_trained_are_refused(composed, centers):
 
 @pytest.mark.parametrize(
     ("centers", "noted"),
-    [("constant", 1), ("integers", 0), ("one", 0), ("shared", 0)],
+    [("constant", 1), ("teacher", 1), ("integers", 0), ("one", 0), ("shared", 0)],
 )
 def test_constants_that_are_no_buffers_are_noted(composed, centers, noted):
     words = ["loss=custom", f"loss._target_={HERE}.Unregistered", f"+loss.centers={centers}"]
