@@ -198,6 +198,18 @@ COMMANDS = {
         "--arms=:choice",
         fails=True,
     ),
+    "compare": Command(
+        "studies.compare:main",
+        "heads_emoji:choice missing:input --outputs=out:output --pages=pages:output",
+        "--arms=:choice --searches=:count --minutes=:count",
+        fails=True,
+    ),
+    "simulate": Command(
+        "studies.simulate:main",
+        "heads_emoji:choice --tables=missing:input",
+        "--comparisons=:few",
+        fails=True,
+    ),
     "check_loss": Command(
         "studies.check_loss:main",
         "emb.npz:input loss=nope:text --outputs=out:output",

@@ -1,0 +1,190 @@
+"""Trains the arms of a declared comparison, and writes its page: docs/results/<name>.md
+
+    python studies/compare.py heads_emoji features.npz                 all searches; continues
+    python studies/compare.py heads_emoji features.npz --arms ms,mfcwms  some of the arms
+    python studies/compare.py heads_emoji features.npz --minutes 150   until the time is over
+    python studies/compare.py heads_emoji                              only the page
+
+The first search of all arms comes first, then the second of all. The rows of each are in the tables
+at its end (`--commit`: in git too). The declaration, studies/<name>/declaration.yaml, is committed
+before the first training; the page prints that commit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # this clone
+from scripts import clone  # noqa: F401, I001
+
+from dml.cli.error_lines import report_errors
+from dml.cli.parser import Parser, parse_path, whole_number
+from dml.core.atomic_io import output_folder
+from dml.core.errors import UserError
+from dml.core.plain_text import print_plain
+from dml.core.regular_files import open_regular
+
+if TYPE_CHECKING:
+    from studies.comparison.declaration import Declaration
+    from studies.comparison.results import Results
+
+STUDIES, PAGES = Path(__file__).parent, Path("docs/results")
+CODE = STUDIES / "comparison"
+
+
+@report_errors
+def main(argv: list[str] | None = None) -> int:
+    """Returns 0."""
+    parser = Parser(__doc__)
+    declared = sorted(path.parent.name for path in STUDIES.glob("heads_*/declaration.yaml"))
+    parser.add_argument("study", choices=declared)
+    parser.add_argument("data", type=parse_path, nargs="?", help="file of features")
+    parser.add_argument("--arms", type=lambda names: names.split(","))
+    parser.add_argument("--searches", type=whole_number(1), help="at most so many of each arm")
+    parser.add_argument("--minutes", type=whole_number(1), help="no search is begun afterwards")
+    parser.add_argument("--commit", action="store_true", help="commits the tables of each search")
+    parser.add_argument("--outputs", type=parse_path, default=Path("outputs/studies"))
+    parser.add_argument("--pages", type=parse_path, default=PAGES)
+    parser.add_argument("--overwrite", action="store_true", help="replace any page of this name")
+    options = parser.parse(argv)
+    # Imported late: --help need not load torch.
+    from studies.comparison.declaration import read_declaration
+    from studies.comparison.page import check_page, write_page
+    from studies.comparison.results import Results
+
+    file = STUDIES / options.study / "declaration.yaml"
+    study, tables = read_declaration(file), options.pages / options.study
+    if options.pages != PAGES and not options.overwrite:
+        check_page(options.pages, options.study, f"# {study.title}")
+    arms = options.arms or list(study.arms)
+    if unknown := set(arms) - set(study.arms):
+        raise UserError(f"--arms: no {', '.join(unknown)}; the study has {', '.join(study.arms)}")
+    if options.data:
+        commit = committed_at(file)
+        outputs = output_folder(options.outputs / options.study)
+        searches = list_searches(study, arms, options.searches)
+        is_done = _train(study, searches, options, commit, outputs, tables)
+        if not is_done:
+            print_plain("stopped at the time limit; run the same command to continue")
+            return 0
+    if not Results.exist(tables):
+        raise UserError(f"{options.study}: no results in {tables}; give the data to train its arms")
+    results = Results.read(tables)
+    if study.reference not in set(results.scores.arm) or results.scores.search.max() == 0:
+        wanted = f"two searches of an arm, and one of {study.reference}"
+        print_plain(f"tables      {tables}; a page needs {wanted}")
+        return 0
+    write_page(study, results, options.pages, options.study)
+    print_plain(f"page        {options.pages / options.study}.md")
+    return 0
+
+
+def _train(
+    study: Declaration,
+    searches: Iterable[tuple[str, int]],
+    options: Namespace,
+    commit: str,
+    outputs: Path,
+    tables: Path,
+) -> bool:
+    """Trains the searches that the tables lack; returns whether all are done.
+
+    Args:
+        searches: arms and numbers.
+        options: of the command.
+        commit: of the declaration.
+        outputs: folder of the runs.
+        tables: folder of the tables.
+    """
+    from studies.comparison.results import Results
+    from studies.comparison.trainings import train_search
+
+    with open_regular(options.data) as file:
+        features = hashlib.file_digest(file, "sha256").hexdigest()[:12]
+    done = set[tuple[str, int]]()
+    if Results.exist(tables):
+        published = Results.read(tables)
+        check_rows(published, commit, features, tables)
+        done = published.searches()
+    begun = time.monotonic()
+    for arm, number in searches:
+        if (arm, number) in done:
+            continue
+        if options.minutes and time.monotonic() > begun + 60 * options.minutes:
+            return False
+        place = outputs / arm / str(number)
+        results = train_search(study, arm, study.arms[arm], number, options.data, place)
+        results.scores["declared"], results.scores["features"] = commit, features
+        results.add_to(tables)
+        if options.commit:
+            commit_tables(tables, f"{options.study}: search {number} of {arm}")
+    return True
+
+
+def list_searches(
+    study: Declaration, arms: Sequence[str], most: int | None
+) -> Iterator[tuple[str, int]]:
+    """Yields the searches (arm, number) in the order in which they are trained."""
+    counts = {arm: study.count_searches(arm) for arm in arms}
+    for number in range(min(most or 10**6, max(counts.values()))):
+        for arm in arms:
+            if number < counts[arm]:
+                yield arm, number
+
+
+def committed_at(path: Path) -> str:
+    """Returns the commit in which a declaration was changed last.
+
+    Raises:
+        UserError: it, or the code of comparisons, has uncommitted changes.
+    """
+
+    def git(*words: str | Path) -> str:
+        command = ["git", "-C", path.parent, *words]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
+    commit = git("log", "-1", "--format=%H", "--", path)[:12]
+    if not commit or git("status", "--porcelain", "--", path, CODE):
+        raise UserError(
+            f"{path} or {CODE} has changes that are not committed; a study is declared before its "
+            f"first training"
+        )
+    return commit
+
+
+def check_rows(results: Results, declared: str, features: str, tables: Path) -> None:
+    """Checks that new rows may stand beside those of a table.
+
+    Raises:
+        UserError: these are of another declaration or of other features.
+    """
+    for name, value in {"declared": declared, "features": features}.items():
+        others = set(results.scores[name].astype(str)) - {value}
+        if others:
+            raise UserError(
+                f"{tables}: its rows have {name} {', '.join(sorted(others))}, these {value}; they "
+                f"are not mixed, use another folder: --pages"
+            )
+
+
+def commit_tables(tables: Path, message: str) -> None:
+    """Commits the tables of a comparison, and nothing else.
+
+    Raises:
+        UserError: git does not.
+    """
+    for words in (["add", "--", str(tables)], ["commit", "-q", "-m", message, "--", str(tables)]):
+        answer = subprocess.run(["git", *words], capture_output=True, text=True, check=False)
+        if answer.returncode:
+            raise UserError(f"--commit: git {words[0]}: {answer.stderr.strip()}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,196 @@
+"""The page and the pictures of a comparison, from its declaration and its tables alone."""
+
+from __future__ import annotations
+
+import lzma
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from dml.core.atomic_io import write_text
+from dml.core.outputs import begins_with, check_output
+from dml.core.regular_files import open_regular
+from dml.runs.figures.drawing import check_picture
+from scripts.docs.markdown import code, table
+from studies.comparison.declaration import Declaration
+from studies.comparison.pictures import draw_claims, draw_curves, draw_differences, draw_scores
+from studies.comparison.results import SUFFIX, Results
+from studies.comparison.statistics import VERDICTS, Comparison, describe_rank
+
+TEMPLATE = Path(__file__).with_name("page.md.jinja")
+
+
+PICTURES = ("scores", "differences", "claims", "curves")
+
+
+def check_page(folder: Path, name: str, start: str) -> None:
+    """Checks that a page, its pictures and its tables may be written.
+
+    Args:
+        folder, name: see `write_page`.
+        start: of the first line of such a page.
+
+    Raises:
+        UserError: a file of somebody else is in their place.
+    """
+
+    def is_table(path: Path) -> bool:
+        with open_regular(path) as file, lzma.open(file) as unpacked:
+            return b"arm" in unpacked.readline(4096).strip().split(b",")
+
+    check_output(folder / f"{name}.md", "page", (), begins_with(start))
+    for picture in PICTURES:
+        check_picture(folder / name / f"{picture}.png", "page")
+    for table_name in Results._fields:
+        check_output(folder / name / f"{table_name}{SUFFIX}", "page", (), is_table)
+
+
+def write_page(
+    study: Declaration, results: Results, folder: Path, name: str
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Writes `<name>.md`, and its pictures into `<name>/`; returns ranking and claims.
+
+    Args:
+        study: its declaration.
+        results: of its arms, with two searches of one of them at least.
+        folder: of the page.
+        name: of the page.
+    """
+    comparison = Comparison(study, results)
+    ranking = comparison.rank_arms()
+    claims = comparison.judge_claims(ranking)
+    pictures = folder / name
+    pictures.mkdir(parents=True, exist_ok=True)
+    draw_scores(ranking, pictures / "scores.png")
+    draw_differences(study, ranking, pictures / "differences.png")
+    draw_curves(results, pictures / "curves.png")
+    if not claims.empty:
+        draw_claims(study, claims, pictures / "claims.png")
+    scores = results.scores
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATE.parent), trim_blocks=True, undefined=StrictUndefined
+    )
+    text = environment.get_template(TEMPLATE.name).render(
+        study=study,
+        name=name,
+        ranking_table=_write_ranking(study, ranking, results),
+        claims_table=_write_claims(claims),
+        verdicts_table=_write_verdicts(study),
+        options_table=_write_options(study, results),
+        untrained=ranking.untrained.mean(),
+        pooled=comparison.noise.pooled**0.5,
+        freedom=comparison.noise.freedom,
+        unstable=[code(arm) for arm in comparison.noise.unstable],
+        equal=2**0.5 * comparison.noise.pooled**0.5,
+        lengths=_list_lengths(results),
+        trials=results.trials.groupby(["arm", "search"]).size().max(),
+        folds=scores.fold.nunique(),
+        images=comparison.images.sum(),
+        classes=len(comparison.images),
+        not_trained=_list_not_trained(study, results),
+        not_level=[code(arm) for arm in ranking[ranking.rising].arm],
+        declared=", ".join(map(code, scores.declared.unique())),
+        revisions=", ".join(map(code, scores.revision.str[:12].unique())),
+        devices="; ".join(sorted(scores.device.unique())),
+        versions="; ".join(sorted(scores.versions.unique())),
+        hours=scores.processor_seconds.sum() / 3600,
+    )
+    write_text(folder / f"{name}.md", text.rstrip() + "\n")
+    return ranking, claims
+
+
+def _list_lengths(results: Results) -> list[str]:
+    """Returns the lengths of training in steps, such as `2,000`."""
+    return [f"{steps:,.0f}" for steps in results.scores.groupby("epochs").steps.max()]
+
+
+def _list_not_trained(study: Declaration, results: Results) -> list[str]:
+    """Returns the arms that lack searches, with how many they have."""
+    searches = pd.Series([arm for arm, _ in results.searches()], dtype=str).value_counts()
+    texts = []
+    for arm in study.arms:
+        count, declared = searches.get(arm, 0), study.count_searches(arm)
+        if count < declared:
+            texts.append(f"{code(arm)}: {count} of {declared} searches")
+    return texts
+
+
+def _write_ranking(study: Declaration, ranking: pd.DataFrame, results: Results) -> str:
+    means = results.runs().map_at_r.groupby(["arm", "epochs"]).mean().unstack()
+    rows = []
+    for row in ranking.itertuples():
+        difference = "reference"
+        if row.arm != study.reference:
+            difference = f"{row.points:+.2f} ({row.low:+.2f} to {row.high:+.2f})"
+        cells = [code(row.arm), f"{row.map_at_r:.2f} ± {row.half:.2f}", str(row.searches)]
+        cells += [difference, describe_rank(row.rank_low, row.rank_high)]
+        cells.append(f"{row.precision_at_1:.2f}")
+        cells += map("{:.2f}".format, means.loc[row.arm])
+        cells.append(_remark(study, row))
+        rows.append(cells)
+    columns = ["arm", "MAP@R", "searches", f"minus {code(study.reference)}", "ranks", "P@1"]
+    columns += map("{} steps".format, _list_lengths(results))
+    return table([*columns, "remarks"], rows)
+
+
+def _remark(study: Declaration, row: Any) -> str:
+    remarks = []
+    if row.failed:
+        remarks.append("search failed")
+    if row.stages > 1:
+        remarks.append(f"{row.stages:.1f} stages")
+    if row.rising:
+        remarks.append("still rising")
+    edges = ", ".join(map(code, row.edges.split()))
+    if edges:
+        remarks.append(f"end of its range: {edges}")
+    return ", ".join(remarks)
+
+
+def _write_claims(claims: pd.DataFrame) -> str:
+    if claims.empty:
+        return ""
+    rows = []
+    for row in claims.itertuples():
+        claim = f"{code(row.better)} above {code(row.than)} ({row.source})"
+        p = "< 0.001"
+        if row.p >= 0.001:
+            p = f"{row.p:.3f}"
+        interval = f"{row.low:+.2f} to {row.high:+.2f}"
+        rows.append([claim, f"{row.points:+.2f}", interval, p, f"**{row.verdict}**"])
+    return table(["claim", "difference", "interval", "p", "verdict"], rows)
+
+
+def _write_verdicts(study: Declaration) -> str:
+    rows = []
+    for verdict, when in VERDICTS.items():
+        if verdict == "equivalent" and study.margin is None:
+            continue
+        name = verdict
+        if verdict == "equivalent":
+            name = f"equivalent (±{study.margin:g})"
+        values = {"plateau": f"{study.plateau:g}", "margin": f"{study.margin}"}
+        rows.append([f"*{name}*", when.format(**values)])
+    return table(["verdict", "when"], rows)
+
+
+def _write_options(study: Declaration, results: Results) -> str:
+    rows = []
+    trials = results.trials
+    for arm, options in study.arms.items():
+        of_arm = trials[trials.arm == arm]
+        chosen = []
+        for _, search in of_arm.groupby("search"):
+            chosen.append(_describe_best(search))
+        if chosen:
+            rows.append([code(arm), code(" ".join(options)), "<br>".join(chosen)])
+    return table(["arm", "options", "values that each search chose"], rows)
+
+
+def _describe_best(trials: pd.DataFrame) -> str:
+    trials = trials.dropna(axis=1, how="all")
+    best = trials.loc[trials.value.idxmax()]
+    best = best.drop(["arm", "search", "number", "state", "value"], errors="ignore")
+    return code(" ".join(f"{name}={value:.3g}" for name, value in best.items()))

@@ -1,0 +1,105 @@
+"""The pictures of a comparison."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pandas as pd
+from matplotlib.axes import Axes
+
+from dml.runs.figures.drawing import BLUE, GREY, Figure, plt, tidy
+from studies.comparison.declaration import Declaration
+from studies.comparison.results import Results
+from studies.comparison.statistics import describe_rank
+from studies.pictures import save_small
+
+WIDTH = 6.0  # inches: readable on a telephone
+SHADES = ("0.75", "0.5", BLUE)  # of the lengths of training, the longest last
+
+
+def draw_scores(ranking: pd.DataFrame, path: Path) -> None:
+    """Draws MAP@R of all arms, with the intervals of a new search."""
+    figure, axis = _draw_rows(len(ranking))
+    rows = ranking[::-1].reset_index(drop=True)
+    low, high = rows.map_at_r - rows.half, rows.map_at_r + rows.half
+    axis.hlines(rows.index, low, high, color=BLUE, lw=3, alpha=0.4)
+    axis.scatter(rows.map_at_r, rows.index, color=BLUE, s=20, zorder=3)
+    axis.axvline(ranking.untrained.mean(), color=GREY, ls=":", label="before training")
+    names = []
+    for row in rows.itertuples():
+        names.append(f"{row.arm}  ({describe_rank(row.rank_low, row.rank_high)})")
+    axis.set_yticks(range(len(rows)), names)
+    axis.set_xlabel("MAP@R on unseen classes (%)\nbars: 95 % of new searches; in brackets: ranks")
+    axis.legend(frameon=False)
+    save_small(figure, path)
+
+
+def draw_differences(study: Declaration, ranking: pd.DataFrame, path: Path) -> None:
+    """Draws the differences of all arms from the reference (a forest plot)."""
+    rows = ranking[ranking.arm != study.reference][::-1].reset_index(drop=True)
+    figure, axis = _draw_rows(len(rows))
+    _draw_zero(study, axis)
+    axis.hlines(rows.index, rows.low, rows.high, color=BLUE, lw=2)
+    axis.scatter(rows.points, rows.index, color=BLUE, s=20, zorder=3)
+    axis.set_yticks(range(len(rows)), rows.arm)
+    axis.set_xlabel(
+        f"MAP@R minus that of {study.reference} (points)\n"
+        f"simultaneous {study.confidence:.0%} intervals"
+    )
+    save_small(figure, path)
+
+
+def draw_claims(study: Declaration, claims: pd.DataFrame, path: Path) -> None:
+    """Draws the differences of the claims with their simultaneous intervals (a forest plot)."""
+    rows = claims[::-1].reset_index(drop=True)
+    figure, axis = _draw_rows(2 * len(rows))
+    _draw_zero(study, axis)
+    axis.hlines(rows.index, rows.low, rows.high, color=BLUE, lw=2)
+    axis.scatter(rows.points, rows.index, color=BLUE, s=20, zorder=3)
+    names = []
+    for row in rows.itertuples():
+        names.append(f"{row.better}\nminus {row.than}:\n{row.verdict}")
+    axis.set_yticks(range(len(rows)), names)
+    axis.set_xlabel(f"MAP@R (points)\nsimultaneous {study.confidence:.0%} intervals")
+    save_small(figure, path)
+
+
+def draw_curves(results: Results, path: Path) -> None:
+    """Draws the validation scores of each arm over the steps of its training runs."""
+    means = results.curves.groupby(["arm", "epochs", "step"]).validation.mean()
+    arms = list(results.scores.arm.unique())
+    columns = min(4, len(arms))
+    rows = -(-len(arms) // columns)
+    figure = plt.figure(figsize=(1.7 * columns, 1 + 1.4 * rows), layout="constrained")
+    axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    for axis, arm in itertools.zip_longest(axes.flat, arms):
+        tidy(axis)
+        if arm is None:
+            axis.axis("off")
+            continue
+        lengths = means[arm].groupby("epochs")
+        for (_, curve), shade in zip(lengths, SHADES[-len(lengths) :], strict=False):
+            curve = curve.droplevel("epochs")
+            curve = curve[curve.index > 0]
+            axis.plot(curve.index, curve.values, "o-", ms=2, color=shade)
+        axis.set_xscale("log")
+        axis.set_title(arm, fontsize=9)
+    figure.supxlabel("step (blue: of the longest training)", fontsize=10)
+    figure.supylabel("validation MAP@R (%)", fontsize=10)
+    save_small(figure, path)
+
+
+def _draw_rows(count: int) -> tuple[Figure, Axes]:
+    """Returns a figure for rows with names, and its axis."""
+    figure, axis = plt.subplots(figsize=(WIDTH, 1.4 + 0.26 * count), layout="constrained")
+    tidy(axis)
+    return figure, axis
+
+
+def _draw_zero(study: Declaration, axis: Axes) -> None:
+    axis.axvline(0, color=GREY, lw=0.8)
+    if study.margin is not None:
+        label = f"within ±{study.margin:g} points"
+        axis.axvspan(-study.margin, study.margin, color=GREY, alpha=0.15, label=label)
+        axis.legend(frameon=False)

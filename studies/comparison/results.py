@@ -1,0 +1,112 @@
+"""What a comparison keeps of its training runs: tables of scores, classes, curves and trials."""
+
+from __future__ import annotations
+
+import lzma
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+
+from dml.core.atomic_io import write_bytes
+
+METRICS = ("map_at_r", "precision_at_1", "r_precision")
+SUFFIX = ".csv.xz"  # a quarter of the bytes; pandas reads it as it is
+IMAGES = "(images)"  # row of `classes` with the number of images of each class
+TYPES = {"arm": str, "edges": str, "declared": str, "features": str}
+KEYS = ("arm", "search", "epochs")  # of a training run with its folds
+
+
+class Results(NamedTuple):
+    """Tables of a comparison; `arm` and `search` name a search with its training runs.
+
+    Attributes:
+        scores: a row per arm, search, length in epochs and fold: test and validation scores in
+            percent, steps, processor time and versions.
+        classes: MAP@R of each test class in percent (mean over folds), a row per arm, search and
+            length; the row `IMAGES` holds the number of images of each class.
+        curves: validation score in percent (mean over folds), a row per arm, search, length and
+            evaluation.
+        trials: a row per arm, search and trial: validation score in percent and values.
+    """
+
+    scores: pd.DataFrame
+    classes: pd.DataFrame
+    curves: pd.DataFrame
+    trials: pd.DataFrame
+
+    def write(self, folder: Path) -> None:
+        """Writes each table as `<name>.csv.xz`."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, table in self._asdict().items():
+            text = table.to_csv(index=False, lineterminator="\n", float_format="%.6g")
+            packed = lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME)
+            write_bytes(folder / f"{name}{SUFFIX}", packed)
+
+    @classmethod
+    def read(cls, folder: Path) -> Results:
+        """Reads what `write` wrote."""
+        tables = {}
+        for name in cls._fields:
+            path = folder / f"{name}{SUFFIX}"
+            tables[name] = pd.read_csv(path, dtype=TYPES)
+        return cls(**tables)
+
+    @classmethod
+    def exist(cls, folder: Path) -> bool:
+        """Returns whether a folder has results."""
+        return (folder / f"scores{SUFFIX}").exists()
+
+    def add_to(self, folder: Path) -> None:
+        """Writes the tables to a folder, together with the other searches that it has."""
+        results = self
+        if Results.exist(folder):
+            results = Results.read(folder).add(self)
+        results.write(folder)
+
+    def add(self, other: Results) -> Results:
+        """Returns the results of both; a search of `other` replaces the same search of the arm."""
+        merged = {}
+        for name in self._fields:
+            mine, theirs = getattr(self, name), getattr(other, name)
+            names = list(KEYS[:2])
+            replaced = mine.set_index(names).index.isin(theirs.set_index(names).index)
+            merged[name] = pd.concat([mine[~replaced], theirs], ignore_index=True)
+        return Results(**merged)
+
+    def searches(self) -> set[tuple[str, int]]:
+        """Returns the searches (arm, number) that have results."""
+        pairs = self.scores[list(KEYS[:2])].drop_duplicates()
+        return set(pairs.itertuples(index=False, name=None))
+
+    def images(self) -> pd.Series:
+        """Returns the number of test images of each class."""
+        return self.classes[self.classes.arm == IMAGES].iloc[0].drop(list(KEYS)).astype(int)
+
+    def runs(self) -> pd.DataFrame:
+        """Returns a row per training run, indexed by arm, search and epochs.
+
+        Columns are means over folds; of `stages` and `best_step` medians.
+        """
+        means = ["validation", "untrained", "steps", *METRICS]
+        runs = self.scores.groupby(list(KEYS))
+        medians = runs[["stages", "best_step"]].median()
+        return runs[means].mean().join(medians).join(runs.edges.first().fillna(""))
+
+    def choose_lengths(self) -> pd.DataFrame:
+        """Returns of each search the run with the length that validation prefers, as `runs`."""
+        runs = self.runs()
+        best = runs.groupby(["arm", "search"]).validation.idxmax()
+        return runs.loc[best].reset_index("epochs")
+
+    def class_scores(self, epochs: int | None = None) -> pd.DataFrame:
+        """Returns the scores of the test classes, a row per arm and search.
+
+        Args:
+            epochs: length of training; None: the length that each search chooses.
+        """
+        table = self.classes[self.classes.arm != IMAGES].set_index(list(KEYS))
+        if epochs is not None:
+            return table.xs(epochs, level="epochs")
+        chosen = self.choose_lengths().set_index("epochs", append=True).index
+        return table.loc[chosen].droplevel("epochs")

@@ -1,0 +1,205 @@
+"""Coverage of the intervals of a comparison, in made comparisons.
+
+A made comparison has the arms, numbers of searches and claims of a declaration, and scores drawn
+from a finished study:
+
+- each arm is one of the finished study, drawn with replacement; the arms of the first claim are
+  the same one, so that their expected difference is 0;
+- each search of an arm draws its trials with replacement from the trials of that arm, apart from
+  the first, with which every search begins; the best validation score gives the score of the
+  search, times the slope of test scores over validation scores;
+- each training draws a repeat of the finished study: its deviation from the mean of the repeats,
+  class by class;
+- test classes are drawn with replacement, the same for all arms.
+
+The expected score of an arm is the mean over all searches that could be drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from studies.comparison.declaration import Declaration
+from studies.comparison.results import IMAGES, SUFFIX
+from studies.comparison.statistics import Pairs, holm, measure_noise
+
+
+class SourceArm(NamedTuple):
+    """An arm of a finished study.
+
+    Attributes:
+        trials: T scores of its trials, the first that of the defaults, in points of test scores.
+        classes: R×C scores of the test classes, of R repeats.
+    """
+
+    trials: np.ndarray
+    classes: np.ndarray
+
+    def expected(self) -> float:
+        """Returns the expected score of a search."""
+        first, *others = self.trials
+        scores = np.sort(others)
+        count = len(scores)
+        shares = np.arange(count + 1) / count
+        chances = np.diff(shares**count)  # that the best of the drawn ones is this
+        return float(chances @ np.maximum(scores, first))
+
+    def draw_searches(self, count: int, rng: np.random.Generator) -> np.ndarray:
+        """Returns count×C scores of the test classes, minus those of the expected search."""
+        first, *others = self.trials
+        drawn = rng.choice(others, (count, len(others)))
+        noise = np.maximum(drawn.max(1), first) - self.expected()
+        repeats = len(self.classes)
+        # Deviations from the mean of few repeats are too small.
+        scale = (repeats / (repeats - 1)) ** 0.5
+        deviations = scale * (self.classes - self.classes.mean(0))
+        return noise[:, None] + deviations[rng.integers(repeats, size=count)]
+
+
+class Coverage(NamedTuple):
+    """Shares of made comparisons.
+
+    Attributes:
+        search: intervals of an arm's score that contain the score of a new search.
+        pair: 95 % intervals of the difference of a claim that contain the expected one.
+        claims: comparisons in which all simultaneous intervals of claims do.
+        references: comparisons in which all intervals of differences from the reference do.
+        ranks: comparisons in which the tests of all pairs find no difference between arms, or of
+            the wrong sign, where there is none.
+        different: comparisons in which the claim about two equal arms excludes 0.
+        equivalent: margin → comparisons in which its interval lies within the margin.
+    """
+
+    search: float
+    pair: float
+    claims: float
+    references: float
+    ranks: float
+    different: float
+    equivalent: dict[float, float]
+
+
+def simulate(
+    study: Declaration,
+    source: dict[str, SourceArm],
+    images: np.ndarray,
+    margins: Sequence[float],
+    comparisons: int,
+    seed: int = 0,
+    are_equal: bool = False,
+) -> Coverage:
+    """Returns the coverage of the intervals of a comparison.
+
+    Args:
+        study: whose arms, searches and claims are made.
+        source: arms of a finished study.
+        images: number of images of its C classes.
+        margins: of equivalence, in points.
+        comparisons: number of made comparisons.
+        seed: of the draws.
+        are_equal: whether all arms have the same expected score.
+    """
+    rng = np.random.default_rng(seed)
+    made = []
+    for _ in range(comparisons):
+        made.append(_try_one(study, source, images, rng, are_equal))
+    table = pd.DataFrame(made)
+    ends = table.pop("end")
+    equivalent = {margin: float((ends < margin).mean()) for margin in margins}
+    return Coverage(**table.mean().to_dict(), equivalent=equivalent)
+
+
+def _try_one(
+    study: Declaration,
+    source: dict[str, SourceArm],
+    images: np.ndarray,
+    rng: np.random.Generator,
+    are_equal: bool,
+) -> dict[str, float]:
+    """Returns what holds in one made comparison: the names of `Coverage`, and `end`.
+
+    `end` is the far end of the interval of two equal arms.
+    """
+    arms = list(study.arms)
+    names = dict(zip(arms, rng.choice(sorted(source), len(arms)).tolist(), strict=True))
+    first = study.claims[0]
+    names[first.than] = names[first.better]
+    drawn = rng.integers(len(images), size=len(images))
+    everywhere = images / images.sum()
+    share = images[drawn] / images[drawn].sum()
+    expected, classes, scores, new = {}, {}, {}, {}
+    for arm, name in names.items():
+        mean = source[name].classes.mean(0)
+        if are_equal:
+            mean = mean - everywhere @ mean
+        count = study.count_searches(arm)
+        searches = source[name].draw_searches(count + 1, rng)
+        expected[arm] = everywhere @ mean
+        classes[arm] = mean[drawn] + searches[:count, drawn].mean(0)
+        for search, score in enumerate((mean[drawn] + searches[:, drawn]) @ share):
+            if search < count:
+                scores[arm, search] = score
+            else:
+                new[arm] = score
+    table = pd.Series(scores).rename_axis(["arm", "search"])
+    noise = measure_noise(table)
+    means = table.groupby(level="arm").mean()
+    half_widths = pd.Series({arm: noise.half_width(arm) for arm in arms})
+    inside = (pd.Series(new) - means[arms]).abs() <= half_widths
+    compare = Pairs(pd.DataFrame(classes).T, pd.Series(images[drawn]), noise).compare
+
+    def contains(better: str, than: str, confidence: float) -> bool:
+        low, high = compare(better, than).interval(confidence)
+        return bool(low <= expected[better] - expected[than] <= high)
+
+    alpha = 1 - study.confidence
+    claims = [(claim.better, claim.than) for claim in study.claims]
+    others = [arm for arm in arms if arm != study.reference]
+    of_claims = [contains(*pair, 1 - alpha / len(claims)) for pair in claims]
+    of_reference = [contains(arm, study.reference, 1 - alpha / len(others)) for arm in others]
+    low, high = compare(*claims[0]).interval(1 - alpha / len(claims))
+    pairs = list(combinations(arms, 2))
+    differences = [compare(*pair) for pair in pairs]
+    adjusted = holm([difference.p for difference in differences])
+    wrong = []
+    for (better, than), difference, p in zip(pairs, differences, adjusted, strict=True):
+        truth = expected[better] - expected[than]
+        wrong.append(p < study.rank_level and difference.points * truth <= 0)
+    return {
+        "search": inside.mean(),
+        "pair": np.mean([contains(*pair, study.confidence) for pair in claims]),
+        "claims": all(of_claims),
+        "references": all(of_reference),
+        "ranks": not any(wrong),
+        "different": low * high > 0,
+        "end": max(-low, high),
+    }
+
+
+def read_source(tables: Path) -> tuple[dict[str, SourceArm], np.ndarray]:
+    """Returns the arms of the first edition and the number of images of each class.
+
+    Scores are those of the shorter training, which the trials have too.
+
+    Args:
+        tables: folder of its tables, `docs/results/reality_check`.
+    """
+    trials, scores, classes = (
+        pd.read_csv(tables / f"{name}{SUFFIX}", dtype={"arm": str})
+        for name in ("trials", "scores", "classes")
+    )
+    short = scores.epochs.min()
+    means = scores[scores.epochs == short].groupby("arm")[["validation", "map_at_r"]].mean()
+    slope = float(np.polyfit(means.validation, means.map_at_r, 1)[0])
+    table = classes.set_index(["arm", "epochs"]).drop(columns="repeat")
+    source = {}
+    for arm, rows in trials.groupby("arm"):
+        values = slope * rows.sort_values("number").value.to_numpy()
+        source[str(arm)] = SourceArm(values, table.loc[(arm, short)].to_numpy(float))
+    return source, table.loc[IMAGES].iloc[0].to_numpy(float)

@@ -1,0 +1,344 @@
+"""Comparisons: searches as a part of each arm, their statistics, and a small one to its page."""
+
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from omegaconf import OmegaConf
+from scipy import stats
+
+from dml.core.errors import UserError
+from studies import compare as command
+from studies.comparison import simulation, statistics
+from studies.comparison.declaration import Claim, read_declaration
+from studies.comparison.page import write_page
+from studies.comparison.results import IMAGES, Results
+from studies.comparison.trainings import train_search
+from tests.runs.test_stored_features import write
+
+FILE = Path("studies/heads_emoji/declaration.yaml")
+STUDY = read_declaration(FILE)
+NAMES = [str(label) for label in range(60)]
+
+
+def made(means, searches=5, spread=0.1, **columns):
+    """Results of arms with the given means; a search adds noise of a standard deviation."""
+    rng = np.random.default_rng(0)
+    of_classes = rng.normal(size=60)
+    scores = []
+    classes = [{"arm": IMAGES, "search": 0, "epochs": 0, **dict.fromkeys(NAMES, 5)}]
+    for (arm, mean), search in product(means.items(), range(searches)):
+        noise = rng.normal(0, spread)
+        for place, epochs in enumerate(STUDY.epochs):
+            values = mean + noise + of_classes + rng.normal(size=60) / 10
+            key = {"arm": arm, "search": search, "epochs": epochs}
+            classes.append({**key, **dict(zip(NAMES, values, strict=True))})
+            row = {
+                "fold": 0,
+                "map_at_r": values.mean(),
+                "precision_at_1": 40,
+                "r_precision": 20,
+                "best_step": 400,
+            }
+            row |= {"untrained": 10, "steps": 400, "best_step": 400, "stages": 1, "edges": ""}
+            row |= {"validation": 30 + 0.1 * place}
+            for name, value in columns.items():
+                row[name] = value(place) if callable(value) else value
+            scores.append({**key, **row})
+    return Results(pd.DataFrame(scores), pd.DataFrame(classes), pd.DataFrame(), pd.DataFrame())
+
+
+MEANS = {"low": 15, "high": 20, "near": 20.02, "worst": 9}
+
+
+@pytest.mark.parametrize(
+    ("than", "settings", "columns", "verdict"),
+    [
+        ("low", {}, {}, "better"),
+        ("near", {}, {}, "equivalent"),
+        ("near", {"margin": 0.01}, {}, "unknown"),
+        ("near", {"margin": None}, {}, "unknown"),
+        ("low", {"margin": 9}, {}, "equivalent"),
+        ("worst", {}, {}, "search failed"),
+        ("low", {"requires": {"stages": 2}}, {}, "not tested"),
+        ("low", {"requires": {"stages": 2}}, {"stages": 2}, "better"),
+        ("low", {"claimed_searches": 6}, {}, "not finished"),
+        ("low", {}, {"validation": lambda place: 30 + place}, "still rising"),
+        ("near", {}, {"validation": lambda place: 30 + place}, "still rising"),
+        ("low", {}, {"validation": lambda place: 30 + 0.4 * place}, "better"),
+        ("low", {}, {"edges": "optim.lr"}, "unknown"),
+        ("near", {}, {"edges": "optim.lr"}, "unknown"),
+    ],
+)
+def test_verdicts(than, settings, columns, verdict):
+    claim = Claim(better="high", than=than, source="a test", requires=settings.pop("requires", {}))
+    arms = {name: [] for name in MEANS}
+    changes = {"arms": arms, "claims": [claim], "reference": "low", **settings}
+    study = STUDY.model_copy(update=changes)
+    comparison = statistics.Comparison(study, made(MEANS, **columns))
+    judged = comparison.judge_claims(comparison.rank_arms())
+    assert judged.verdict.tolist() == [verdict]
+    assert verdict in statistics.VERDICTS
+
+
+def test_the_arm_that_is_behind_may_have_found_the_end_of_its_range():
+    tables = made(MEANS)
+    tables.scores["edges"] = tables.scores.arm.map({"high": "optim.lr"}).fillna("")
+    claims = [
+        Claim(better="high", than="low", source=""),
+        Claim(better="low", than="high", source=""),
+    ]
+    changes = {"arms": {name: [] for name in MEANS}, "claims": claims, "reference": "low"}
+    comparison = statistics.Comparison(STUDY.model_copy(update=changes), tables)
+    assert comparison.judge_claims(comparison.rank_arms()).verdict.tolist() == ["better", "worse"]
+
+
+def test_an_edge_of_two_searches_in_five_is_none():
+    tables = made(MEANS)
+    is_edge = tables.scores.search < 2
+    tables.scores.loc[is_edge, "edges"] = "optim.lr"
+    ranking = statistics.Comparison(STUDY.model_copy(update={"reference": "low"}), tables)
+    assert not ranking.rank_arms().edges.any()
+
+
+def series(scores):
+    """Scores of arms as `measure_noise` takes them."""
+    flat = {}
+    for arm, values in scores.items():
+        for search, value in enumerate(values):
+            flat[arm, search] = float(value)
+    return pd.Series(flat).rename_axis(["arm", "search"])
+
+
+def test_differences_contain_the_variance_of_searches():
+    """Against the formula, term by term: both arms pooled, one, and none of them."""
+    rng = np.random.default_rng(1)
+    images = pd.Series(rng.integers(3, 9, 40))
+    share = images / images.sum()
+    scores = series({"a": [1, 2, 3], "b": [1, 1.1, 1.2], "c": [5, 6.6, 3.9], "d": [1, 1.2]})
+    classes = pd.DataFrame(rng.normal(20, 2, (4, 40)), index=list("abcd"))
+    pooled, freedom = (2 * 1 + 2 * 0.01 + 3.686666667 + 0.02) / 7, 7
+    pairs = statistics.Pairs(classes, images, statistics.measure_noise(scores))
+    for first, second in ("bd", "ad", "ca"):
+        gap = classes.loc[first] - classes.loc[second]
+        points = (share * gap).sum()
+        terms = [(40 / 39 * (share**2 * (gap - points) ** 2).sum(), 39)]
+        shared = 0
+        for arm in (first, second):
+            values = scores[arm]
+            own = values.var()
+            if own > pooled and len(values) > 2:
+                terms.append((own / len(values), len(values) - 1))
+            else:
+                shared += pooled / len(values)
+        if shared:
+            terms.append((shared, freedom))
+        variance = sum(term for term, _ in terms)
+        expected = variance**2 / sum(term**2 / of_term for term, of_term in terms)
+        difference = pairs.compare(first, second)
+        assert difference.points == pytest.approx(points)
+        assert difference.error == pytest.approx(variance**0.5)
+        assert difference.freedom == pytest.approx(expected)
+        half = stats.t.ppf(0.975, expected) * variance**0.5
+        assert difference.interval(0.95) == pytest.approx((points - half, points + half))
+        assert difference.p == pytest.approx(2 * stats.t.sf(abs(points) / variance**0.5, expected))
+
+
+def test_an_unstable_arm_does_not_widen_the_intervals_of_others():
+    calm = {name: [1, 1.1, 1.2] for name in "abcdef"}
+    noise = statistics.measure_noise(series({**calm, "wild": [1, 3, 5]}))
+    assert noise.pooled == pytest.approx(0.01)
+    assert noise.freedom == 12
+    assert noise.arms.loc["wild", ["variance", "freedom"]].tolist() == [4.0, 2]
+    less = statistics.measure_noise(series({**calm, "wild": [1, 1.3, 1.6]}))
+    assert less.pooled == pytest.approx((12 * 0.01 + 2 * 0.09) / 14)
+
+
+def test_a_new_search_is_within_the_interval_of_its_arm():
+    noise = statistics.measure_noise(series({"a": [1, 2], "b": [5, 5]}))
+    assert noise.pooled == pytest.approx(0.25)
+    assert noise.freedom == 2
+    assert noise.arms.variance.to_dict() == {"a": 0.25, "b": 0.25}  # two say too little
+    expected = stats.t.ppf(0.975, 2) * (0.25 * 1.5) ** 0.5
+    assert noise.half_width("b") == pytest.approx(expected)
+    with pytest.raises(ValueError, match="no arm has two searches"):
+        statistics.measure_noise(series({"a": [1]}))
+
+
+def test_each_search_chooses_its_length():
+    tables = made({"low": 15, "high": 20}, searches=2)
+    is_first = (tables.scores.search == 0) & (tables.scores.epochs == STUDY.epochs[0])
+    tables.scores.loc[is_first, "validation"] = 50
+    chosen = tables.choose_lengths().epochs
+    assert set(chosen[:, 0]) == {STUDY.epochs[0]}
+    assert set(chosen[:, 1]) == {STUDY.epochs[-1]}
+    keys = ["arm", "search", "epochs"]
+    expected = tables.classes.set_index(keys).loc[("low", 0, STUDY.epochs[0])]
+    row = tables.class_scores().loc[("low", 0)]
+    np.testing.assert_array_equal(row[NAMES].astype(float), expected[NAMES].astype(float))
+
+
+def test_ranks_of_arms_that_no_test_tells_apart():
+    study = STUDY.model_copy(update={"reference": "low"})
+    ranking = statistics.Comparison(study, made(MEANS)).rank_arms().set_index("arm")
+    ranks = ranking[["rank_low", "rank_high"]].apply(tuple, axis=1).to_dict()
+    assert ranks == {"high": (1, 2), "near": (1, 2), "low": (3, 3), "worst": (4, 4)}
+    assert statistics.describe_rank(1, 2) == "1–2"
+    assert statistics.describe_rank(3, 3) == "3"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"reference": "mss"}, "no arm mss"),
+        ({"margin": -1}, "margin"),
+        ({"arm": {}}, "arm"),
+        ({"searches": 1}, "searches"),
+        ({"epochs": [10, 10]}, "ascend"),
+        ({"epochs": [10, 25]}, "divide"),
+    ],
+)
+def test_a_contradictory_declaration(tmp_path, change, message):
+    file = tmp_path / "declaration.yaml"
+    OmegaConf.save({**OmegaConf.to_object(OmegaConf.load(FILE)), **change}, file)
+    with pytest.raises(UserError, match=message):
+        read_declaration(file)
+
+
+def test_the_first_search_of_all_arms_comes_first():
+    order = list(command.list_searches(STUDY, ["triplet", "ms"], None))
+    assert order[:4] == [("triplet", 0), ("ms", 0), ("triplet", 1), ("ms", 1)]
+    assert order[4:] == [("ms", 2), ("ms", 3), ("ms", 4)]
+    assert list(command.list_searches(STUDY, ["ms"], 1)) == [("ms", 0)]
+
+
+SMALL = {
+    "search.trials": 2,
+    "search.startup": 1,
+    "protocol.workers": 1,
+    "protocol.steps_per_epoch": 2,
+    "data.batch_size": 16,
+    "embedder.size": 8,
+}
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """Trains two searches of two arms; returns the study, its features and its tables."""
+    folder = tmp_path_factory.mktemp("comparison")
+    features = write(folder / "made.npz", classes=24)
+    options = [*STUDY.options, *(f"{name}={value}" for name, value in SMALL.items())]
+    arms = {name: STUDY.arms[name] for name in ("ms", "mfcont")}
+    claims = [Claim(better="mfcont", than="ms", source="a test")]
+    changes = {"options": options, "epochs": [2, 4], "evaluations": 2, "arms": arms}
+    changes |= {"claims": claims, "claimed_searches": 2, "reference": "ms"}
+    study = STUDY.model_copy(update=changes)
+    for arm, number in command.list_searches(study, list(arms), None):
+        place = folder / arm / str(number)
+        results = train_search(study, arm, arms[arm], number, features, place)
+        results.scores["declared"] = "0000000"
+        results.add_to(folder / "tables")
+    return study, features, folder / "tables"
+
+
+def test_tables_hold_every_search_once(small):
+    study, _, tables = small
+    results = Results.read(tables)
+    assert results.searches() == set(product(study.arms, range(2)))
+    assert set(results.scores.groupby(["arm", "search", "epochs"]).size()) == {4}  # folds
+    assert set(results.trials.groupby(["arm", "search"]).size()) == {2}
+    assert len(results.classes) == 1 + 2 * 2 * 2
+    assert results.scores.groupby("epochs").steps.unique().to_dict() == {2: [4], 4: [8]}
+    evaluations = results.curves.groupby(["arm", "search", "epochs"]).step.max()
+    assert set(evaluations) == {4, 8}
+    assert (results.scores.processor_seconds > 0).all()
+    share = results.images() / results.images().sum()
+    keys = ["arm", "search", "epochs"]
+    classes = results.classes[results.classes.arm != IMAGES].set_index(keys)
+    means = (classes[share.index] * share).sum(axis=1)
+    expected = results.runs().map_at_r
+    np.testing.assert_allclose(means[expected.index], expected, atol=1e-4)
+
+
+def test_two_searches_have_other_seeds(small):
+    results = Results.read(small[2])
+    first, second = (results.scores[results.scores.search == number] for number in range(2))
+    assert not np.allclose(first.untrained, second.untrained)
+
+
+def test_a_search_repeated_elsewhere_has_equal_rows(small, tmp_path):
+    study, features, tables = small
+    again = train_search(study, "ms", study.arms["ms"], 1, features, tmp_path)
+    again.write(tmp_path / "tables")
+    again, published = Results.read(tmp_path / "tables"), Results.read(tables)
+    for name in ("trials", "classes", "curves"):
+        rows = getattr(published, name)
+        rows = rows[(rows.arm == "ms") & (rows.search == 1)].dropna(axis=1, how="all")
+        repeated = getattr(again, name)
+        repeated = repeated[repeated.arm == "ms"][rows.columns]
+        pd.testing.assert_frame_equal(repeated.reset_index(drop=True), rows.reset_index(drop=True))
+
+
+def test_the_page(small, tmp_path):
+    study, _, tables = small
+    write_page(study, Results.read(tables), tmp_path, "heads")
+    page = (tmp_path / "heads.md").read_text("utf-8")
+    assert "`mfcont` above `ms` (a test)" in page
+    assert "*equivalent (±0.75)*" in page
+    assert {path.name for path in (tmp_path / "heads").glob("*.png")} == {
+        *("scores.png", "differences.png", "claims.png", "curves.png")
+    }
+
+
+def normal_source(rng):
+    """Arms whose searches and classes are normal."""
+    source = {}
+    for name in "abcdef":
+        trials = np.array([20.0, *rng.normal(20, 0.3, 15)])
+        classes = rng.normal(20, 5, 80) + rng.normal(0, 1, (5, 80))
+        source[name] = simulation.SourceArm(trials, classes)
+    return source
+
+
+@pytest.fixture
+def few_arms():
+    arms = {name: [] for name in list(STUDY.arms)[:8]}
+    pairs = [("proxy_anchor", "contrastive"), ("ms", "contrastive"), ("mfcont", "ms")]
+    claims = [Claim(better=better, than=than, source="a test") for better, than in pairs]
+    return STUDY.model_copy(update={"arms": arms, "claims": claims})
+
+
+def test_coverage_in_made_comparisons(few_arms):
+    source = normal_source(np.random.default_rng(0))
+    images = np.full(80, 5)
+    coverage = simulation.simulate(few_arms, source, images, (0.1, 5), 150)
+    for share in (coverage.search, coverage.pair, coverage.claims, coverage.references):
+        assert share > 0.91
+    assert coverage.equivalent == {0.1: 0.0, 5: 1.0}
+    assert coverage.different < 0.07
+    equal = simulation.simulate(few_arms, source, images, (5,), 150, are_equal=True)
+    assert equal.ranks > 0.93
+
+
+@pytest.mark.soak  # minutes
+def test_coverage_in_comparisons_made_of_the_first_edition():
+    """With searches and arms as they are, which are neither normal nor equally variable."""
+    source, images = simulation.read_source(Path("docs/results/reality_check"))
+    coverage = simulation.simulate(STUDY, source, images, [STUDY.margin], 1000)
+    assert coverage.search > 0.94
+    assert coverage.pair > 0.94
+    assert coverage.claims > 0.94
+    assert coverage.references > 0.94
+    assert coverage.different < 0.05
+    assert coverage.equivalent[STUDY.margin] > 0.8
+    equal = simulation.simulate(STUDY, source, images, [STUDY.margin], 1000, are_equal=True)
+    assert equal.ranks > 0.95
+
+
+def test_the_expected_score_is_the_mean_of_many_searches():
+    rng = np.random.default_rng(0)
+    arm = simulation.SourceArm(rng.normal(20, 1, 16), np.zeros((2, 3)))
+    searches = arm.draw_searches(20000, rng)
+    assert abs(searches.mean()) < 0.02
