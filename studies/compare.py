@@ -5,9 +5,9 @@
     python studies/compare.py heads_emoji features.npz --minutes 150   until the time is over
     python studies/compare.py heads_emoji                              only the page
 
-The first search of all arms comes first, then the second of all. The rows of each are in the tables
-at its end (`--commit`: in git too). The declaration, studies/<name>/declaration.yaml, is committed
-before the first training; the page prints that commit.
+Arms of claims come first: the first search of each, then the second. The rows of a search are in
+the tables at its end (`--commit`: in git too). The declaration, studies/<name>/declaration.yaml, is
+committed before the first training; the page prints that commit.
 """
 
 from __future__ import annotations
@@ -131,11 +131,16 @@ def _train(
 def list_searches(
     study: Declaration, arms: Sequence[str], most: int | None
 ) -> Iterator[tuple[str, int]]:
-    """Yields the searches (arm, number) in the order in which they are trained."""
-    counts = {arm: study.count_searches(arm) for arm in arms}
-    for number in range(min(most or 10**6, max(counts.values()))):
-        for arm in arms:
-            if number < counts[arm]:
+    """Yields the searches (arm, number) in the order in which they are trained.
+
+    Arms of claims come first; of each kind, the first search of all arms, then the second of all.
+    """
+    claimed = set(study.claimed())
+    for is_claimed in (True, False):
+        kind = [arm for arm in arms if (arm in claimed) == is_claimed]
+        count = study.claimed_searches if is_claimed else study.searches
+        for number in range(min(most or count, count)):
+            for arm in kind:
                 yield arm, number
 
 

@@ -207,10 +207,10 @@ def test_a_contradictory_declaration(tmp_path, change, message):
         read_declaration(file)
 
 
-def test_the_first_search_of_all_arms_comes_first():
-    order = list(command.list_searches(STUDY, ["triplet", "ms"], None))
-    assert order[:4] == [("triplet", 0), ("ms", 0), ("triplet", 1), ("ms", 1)]
-    assert order[4:] == [("ms", 2), ("ms", 3), ("ms", 4)]
+def test_arms_of_claims_come_first():
+    order = list(command.list_searches(STUDY, ["triplet", "ms", "c1"], None))
+    assert order[:4] == [("ms", 0), ("c1", 0), ("ms", 1), ("c1", 1)]
+    assert order[8:] == [("ms", 4), ("c1", 4), ("triplet", 0), ("triplet", 1)]
     assert list(command.list_searches(STUDY, ["ms"], 1)) == [("ms", 0)]
 
 
