@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from PIL import Image
@@ -117,6 +118,55 @@ def test_evaluate_prints_the_accuracy_by_logits_of_the_loss(photos, tmp_path, wo
         class_folder = Path(index.images[row]).parent.name
         right += loss.classes[int(probabilities.argmax())] == class_folder
     assert json.loads(path.read_text())["metrics"]["accuracy_loss"] == right / len(tested)
+
+
+@pytest.fixture
+def mixed(run, photos, tmp_path) -> tuple[Path, Path]:
+    """A run folder, and its images, of which two test images have other pixels: noise."""
+    again = shutil.copytree(run, tmp_path / "run")
+    (again / "dataset.json").unlink()  # it would refuse other images
+    moved = shutil.copytree(photos, tmp_path / "mixed")
+    shutil.rmtree(moved / ".cache", ignore_errors=True)
+    index = divide_classes(read_folder(moved, 0, shared_classes=True), Shares(0.2, 0.2, 0))
+    tested = np.flatnonzero(index.roles == "test")
+    for row, other in ((tested[0], tested[-1]), (tested[-1], tested[0])):
+        shutil.copy(Path(photos, Path(index.images[other]).relative_to(moved)), index.images[row])
+    return again, moved
+
+
+def test_the_page_of_errors_names_wrongly_identified_images(mixed, evaluated, tmp_path):
+    """Two test images are swapped with those of another class."""
+    folder, images = mixed
+    words = (f"run={folder}", f"data.root={images}", "errors=true", "per_query=true")
+    metrics = evaluated(*words, given=("run", "data.root", "errors", "per_query"))["metrics"]
+    table = pd.read_csv(folder / "per_query.csv")
+    for column, name in (("mean", "class_mean"), ("neighbors", "neighbors")):
+        is_right = table[f"class_by_{column}"] == table["label"]
+        assert is_right.mean() == metrics[f"accuracy_{name}"]
+    is_wrong = table["class_by_mean"] != table["label"]
+    is_wrong |= table["class_by_neighbors"] != table["label"]
+    assert is_wrong.iloc[[0, -1]].all()
+    for name, label in (("reference", "class_by_neighbors"), ("right_reference", "label")):
+        classes = [Path(path).parent.name for path in table[name]]
+        assert classes == table[label].tolist()
+    index = divide_classes(read_folder(images, 0, shared_classes=True), Shares(0.2, 0.2, 0))
+    trained = {str(index.images[row]) for row in np.flatnonzero(index.roles == "train")}
+    assert {*table["reference"], *table["right_reference"]} <= trained
+    page = (folder / "errors.html").read_text(encoding="utf-8")
+    part = page[page.index('id="identified"') : page.index('id="worst"')]
+    assert part.count('class="mistake"') == is_wrong.sum()
+    for row in np.flatnonzero(is_wrong):
+        assert table["query"][row] in part
+        assert table["right_reference"][row] in part
+
+
+def test_a_page_without_errors_of_identification_says_so(run, evaluated, tmp_path, monkeypatch):
+    words = (f"run={run}", "errors=true", f"outputs={tmp_path}")
+    nothing = np.zeros(8, bool)
+    monkeypatch.setattr("dml.retrieval.identification.Identification.is_wrong", nothing)
+    evaluated(*words, given=("run", "errors", "outputs"))
+    (page,) = tmp_path.rglob("errors.html")
+    assert "say the right class of every query" in page.read_text(encoding="utf-8")
 
 
 class MethodWithoutLoss(torch.nn.Module):

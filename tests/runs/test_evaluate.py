@@ -196,6 +196,49 @@ def test_measures_of_a_run_and_of_its_embeddings(run_tiny, evaluated, tmp_path):
     assert (folder / "embeddings.match_errors.png").exists()
 
 
+def test_measures_of_the_run_are_the_default(run_tiny, evaluated, capsys):
+    """Those that need the training are left out; `[]` asks for none; other images may have none."""
+    names = "fnmr_at_fmr_0.01,uniformity,utilization"
+    summary, folder = run_tiny("protocol=holdout", f"evaluation.measures=[{names}]")
+    metrics = evaluated(f"run={folder}", given=("run",))["metrics"]
+    for name in ("fnmr_at_fmr_0.01", "fnmr_at_fmr_0.01_threshold", "uniformity"):
+        expected = summary["metrics"][name]["mean"]
+        assert metrics[name] == pytest.approx(expected, rel=1e-4, abs=1e-6)
+    assert "utilization" not in metrics
+    assert "threshold   FNMR@FMR 0.01" in capsys.readouterr().out
+    words = (f"run={folder}", "evaluation.measures=[]")
+    metrics = evaluated(*words, given=("run", "evaluation.measures"))["metrics"]
+    assert not {"fnmr_at_fmr_0.01", "uniformity"} & metrics.keys()
+
+
+def test_measures_of_a_run_that_do_not_fit_other_images_are_left_out(
+    run_tiny, evaluated, monkeypatch, capsys
+):
+    _, folder = run_tiny("evaluation.measures=[uniformity]")
+
+    def fail(*more):
+        raise ValueError("labels: there must be pairs")
+
+    monkeypatch.setattr("dml.runs.evaluate.measure_embeddings", fail)
+    assert "map_at_r" in evaluated(f"run={folder}", given=("run",))["metrics"]
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "there must be pairs; the measures of the run are left out" in shown
+    with pytest.raises(UserError, match="there must be pairs"):
+        evaluated(
+            f"run={folder}",
+            "evaluation.measures=[uniformity]",
+            given=("run", "evaluation.measures"),
+        )
+
+
+def test_smaller_vectors_of_the_run_are_the_default(run_tiny, evaluated):
+    _, folder = run_tiny("evaluation.compress=[int8]")
+    result = evaluated(f"run={folder}", given=("run",))
+    assert "int8" in str(result["compression"])
+    words = (f"run={folder}", "evaluation.compress=[]")
+    assert "compression" not in evaluated(*words, given=("run", "evaluation.compress"))
+
+
 def test_measures_that_need_a_training(evaluated, tmp_path):
     np.savez(tmp_path / "x.npz", embeddings=np.eye(4), labels=[0, 0, 1, 1])
     words = (f"embeddings={tmp_path / 'x.npz'}", "evaluation.measures=[utilization]")
