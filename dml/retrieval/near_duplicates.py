@@ -305,9 +305,9 @@ def _sample_neighbors(points: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.nd
     is_self = nearest.numpy() == rows[:, None]
     distances = np.where(is_self, -1.0, np.sqrt(squared))
     # Without the row itself, or without the nearest of equal ones.
-    order = np.argsort(distances, axis=1, kind="stable")[:, 1:]
-    neighbors = np.take_along_axis(nearest.numpy(), order, 1)
-    return rows, neighbors, np.take_along_axis(distances, order, 1), typical
+    ranks = np.argsort(distances, axis=1, kind="stable")[:, 1:]
+    neighbors = np.take_along_axis(nearest.numpy(), ranks, 1)
+    return rows, neighbors, np.take_along_axis(distances, ranks, 1), typical
 
 
 def _describe_pairs(pairs: NearPairs, stored: ImageEmbeddings) -> pd.DataFrame:

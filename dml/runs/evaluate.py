@@ -551,11 +551,12 @@ def _check_classes(run: str, index: ImageIndex, split: Split, is_divided: bool) 
         if seen := describe_seen(split.class_names, run):
             print_line(f"note: {seen}")
         return
-    if RunFolder(run).has_other_images(index):
+    folder = RunFolder(run)
+    if folder.has_other_images(index):
         raise UserError(
-            "data.root: the images are others than those that the run was trained on, and a part "
-            "of them would count as its training images; a CSV file with the split test for all of "
-            "them scores them alone"
+            f"data.root: {folder.describe_other_images(index)}: which of them were trained on is "
+            f"not known; to score the new ones, list them in a CSV file with the columns "
+            f"path,label,split and test in each row: data.root=<file>.csv"
         )
 
 

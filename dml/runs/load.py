@@ -252,15 +252,22 @@ def load_embedder(
     if is_export:
         check_belonging(Path(folder))
     try:
-        weights = load_file(path) if is_export else read_checkpoint(path)["embedder"]
+        weights = load_file(path) if is_export else _read_best(path)["embedder"]
         embedder.load_state_dict(weights)
     except OtherWeightsError as error:
         place = config.backbone["weights"]
         raise UserError(f"load: {path}: {error} (backbone.weights={place})") from error
+    except UserError:
+        raise
     except Exception as error:  # of many classes: a damaged file, a missing entry, another shape
         reason = (str(error).splitlines() or [""])[-1].strip()
         raise UserError(f"load: {path} is damaged or of another network: {reason}") from error
     return embedder.eval()
+
+
+def _read_best(path: Path) -> dict[str, Any]:
+    """Returns the best checkpoint of a run; see `read_checkpoint`."""
+    return read_checkpoint(path, "load", "put the file back, or train the run again")
 
 
 def _build_network(config: Config, has_adapters: bool) -> Embedder:

@@ -201,7 +201,15 @@ def test_other_images_are_refused_by_a_line(run, tmp_path, capsys):
     others = class_folders(tmp_path / "others", classes=4, per_class=9)
     assert commands.evaluate([f"run={run}", f"data.root={others}", f"outputs={tmp_path}"]) == 1
     shown = capsys.readouterr().err
-    assert "data.root: the images are others than those that the run was trained on" in shown
+    assert "data.root: others has 36 images, 4 fewer than in the training" in shown
+    assert "columns path,label,split and test in each row: data.root=<file>.csv" in shown
+    more = class_folders(tmp_path / "more", classes=4, per_class=11)
+    assert commands.evaluate([f"run={run}", f"data.root={more}", f"outputs={tmp_path}"]) == 1
+    assert "more has 44 images, 4 more than in the training" in capsys.readouterr().err
+    same = class_folders(tmp_path / "same", classes=4, per_class=10)
+    (same / "class_0" / "0.jpg").rename(same / "class_0" / "renamed.jpg")
+    assert commands.evaluate([f"run={run}", f"data.root={same}", f"outputs={tmp_path}"]) == 1
+    assert "same has 40 images, as in the training, but not the same" in capsys.readouterr().err
 
 
 def test_a_list_of_test_images_alone_is_scored_with_a_note(run, photos, tmp_path, capsys):
