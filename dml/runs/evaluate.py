@@ -16,6 +16,7 @@ from dml.config.identity import method_name
 from dml.config.options import is_below
 from dml.config.schema import Config, EvaluateConfig
 from dml.core.atomic_io import check_writable, write_json
+from dml.core.counts import count_of
 from dml.core.errors import ConfigError, UserError
 from dml.core.metric_names import is_score
 from dml.core.names import named_folder
@@ -580,7 +581,21 @@ def _scores(
     metrics = [CustomMetric(name, node) for name, node in nodes.items()]
     if problems := [problem for metric in metrics for problem in metric.problems]:
         raise ConfigError(problems)
+    _note_certain_recalls(config.recall_at or (), embeddings)
     with show_task("scoring"):
         scores = embeddings.score(config.recall_at or [*recall_at], config.evaluation.backend)
         scores["mean_average_precision"] = embeddings.mean_average_precision()
         return scores | score_all(metrics, embeddings, is_final=True)
+
+
+def _note_certain_recalls(recall_at: Collection[int], embeddings: SplitEmbeddings) -> None:
+    """Prints a note on values of K that are as large as the gallery: Recall@K is 1 for them."""
+    available = len(embeddings.query) - 1
+    if embeddings.gallery is not None:
+        available = len(embeddings.gallery)
+    certain = [str(k) for k in recall_at if k >= available]
+    if certain:
+        print_line(
+            f"note: recall_at: a query can find {count_of(available, 'image')}, so that Recall@K "
+            f"is 100 by definition for K = {', '.join(certain)}"
+        )

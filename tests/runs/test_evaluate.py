@@ -246,6 +246,21 @@ def test_measures_that_need_a_training(evaluated, tmp_path):
         evaluated(*words, given=("embeddings", "evaluation.measures"))
 
 
+@pytest.mark.parametrize("gallery", [None, 5])
+def test_recalls_as_large_as_the_gallery_have_a_note(evaluated, tmp_path, capsys, gallery):
+    arrays = {"embeddings": np.eye(6), "labels": [0, 0, 0, 1, 1, 1]}
+    if gallery:
+        arrays |= {"gallery_embeddings": np.eye(5, 6), "gallery_labels": [1, 1, 0, 0, 0]}
+    np.savez(tmp_path / "x.npz", **arrays)
+    words = (f"embeddings={tmp_path / 'x.npz'}", "recall_at=[1,4,5,90]")
+    metrics = evaluated(*words, given=("embeddings", "recall_at"))["metrics"]
+    assert metrics["recall_at_5"] == metrics["recall_at_90"] == 1
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "can find 5 images, so that Recall@K is 100 by definition for K = 5, 90" in shown
+    evaluated(words[0], "recall_at=[1,4]", given=("embeddings", "recall_at"))
+    assert "by definition" not in capsys.readouterr().out
+
+
 def test_measures_of_one_class(evaluated, tmp_path):
     np.savez(tmp_path / "x.npz", embeddings=np.eye(4), labels=[0, 0, 0, 0])
     words = (f"embeddings={tmp_path / 'x.npz'}", "evaluation.measures=[fnmr_at_fmr_0.01]")
