@@ -144,20 +144,44 @@ def _check_search(options: dict[str, Any]) -> None:
 
 def _search(options: dict[str, Any]) -> Columns:
     """Returns the neighbors; prints the picture, and how many neighbors are left out."""
-    from dml.runs.file_queries import search_columns  # imported late: --help need not load NumPy
+    # imported late: --help need not load NumPy
+    from dml.runs.file_queries import search_columns, select_matches
 
-    neighbors = search_columns(**options)
+    columns = search_columns(**options)
     if options["picture"]:
         print_plain(f"picture     {options['picture']}", file=sys.stderr)
-    limit, all_neighbors = options["max_distance"], len(options["queries"]) * options["k"]
-    left_out = all_neighbors - len(neighbors["row"])
+    limit, matches = options["max_distance"], columns["matches"]
+    left_out = len(matches) - int(matches.sum())
     if left_out:
         print_plain(
-            f"note: {left_out} of {all_neighbors} neighbors are left out, at a distance of "
+            f"note: {left_out} of {len(matches)} neighbors are left out, at a distance of "
             f"{limit:g} or beyond (--max-distance)",
             file=sys.stderr,
         )
-    return neighbors
+        _note_empty_queries(columns, len(options["queries"]))
+    return select_matches(columns)
+
+
+def _note_empty_queries(columns: Columns, count: int) -> None:
+    """Prints a note for each query of which all neighbors are left out, of up to `SHOWN`.
+
+    Args:
+        columns: of `search_columns`.
+        count: of the queries.
+    """
+    nearest = len(columns["row"]) // count
+    empty = []
+    for start in range(0, len(columns["row"]), nearest):
+        if not columns["matches"][start : start + nearest].any():
+            empty.append(start)
+    for start in empty[:SHOWN]:
+        print_plain(
+            f"note: {columns['query'][start]}: no neighbors left (the nearest, "
+            f"{columns['path'][start]}, is at a distance of {columns['distance'][start]:.4g})",
+            file=sys.stderr,
+        )
+    if len(empty) > SHOWN:
+        print_plain(f"note: and {len(empty) - SHOWN:,} more queries", file=sys.stderr)
 
 
 def _classify(options: dict[str, Any]) -> Columns:

@@ -83,12 +83,15 @@ def check_embeddings(path: str) -> None:
     Raises:
         UserError: there is no such file.
     """
-    from dml.core.regular_files import check_regular, is_shell_pipe  # imported late: as above
+    from dml.core.missing_paths import describe_missing  # imported late: as above
+    from dml.core.regular_files import check_regular, is_shell_pipe
 
     if is_shell_pipe(path):
         return
     try:
         check_regular(path)
+    except FileNotFoundError as error:
+        raise UserError(f"embeddings: {describe_missing(path)}") from error
     except OSError as error:
         raise UserError(f"embeddings: {path} cannot be read ({first_line(error)})") from error
 

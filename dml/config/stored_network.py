@@ -7,9 +7,11 @@ from it, and a network of timm's registry or a run folder, which is opened by th
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from dml.config.options import is_below
@@ -100,6 +102,41 @@ def parse_line(line: str, source: str, trust: bool = False) -> StoredNetwork:
     except ValueError as error:  # no name, or a quote without its partner
         raise UserError(f"network: {source} names no network") from error
     return parse_network(name, options, source, trust)
+
+
+def locate_network(name: str, file: str | Path) -> str:
+    """Returns the name of a network as seen from the current folder.
+
+    A file of embeddings names a run folder as it was typed: relative to a folder that is usually
+    that of the file, or one above it. These are tried where there is none from here.
+
+    Args:
+        name: of `parse_network`.
+        file: that names it.
+
+    Raises:
+        UserError: there is no such folder.
+    """
+    if name.startswith((TIMM, HUB)):
+        return name
+    # An absolute name stays what it is when it is joined.
+    for folder in (Path(), *Path(os.path.realpath(file)).parents):
+        located = os.path.join(folder, name)
+        if os.path.isfile(os.path.join(located, EXPORT[0])):
+            return located
+    if os.path.isdir(name):
+        return name  # what it lacks is said where it is read
+    raise UserError(
+        f"network: {file} was made by the network in {name}, which is not there"
+        f"{_seen_from(name)}; put it back, or embed the images again by another network"
+    )
+
+
+def _seen_from(name: str) -> str:
+    """Returns where a relative folder was looked for; empty for an absolute one."""
+    if os.path.isabs(name):
+        return ""
+    return ", seen from the current folder, from that of the file, or from one above it"
 
 
 def join_line(name: str, options: Sequence[str]) -> str:

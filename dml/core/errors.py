@@ -47,13 +47,19 @@ class ConfigError(UserError):
 
 def nearest(name: object, valid: Iterable[str], similarity: float = 0.6) -> str:
     """Returns `; did you mean 'x'?` for the valid name closest to `name`, else an empty string."""
+    close = nearest_name(name, valid, similarity)
+    return f"; did you mean '{close}'?" if close else ""
+
+
+def nearest_name(name: object, valid: Iterable[str], similarity: float = 0.6) -> str:
+    """Returns the valid name closest to `name`; empty if none is close."""
     names = list(valid)
     typed = str(name)
     cased = [candidate for candidate in names if candidate.lower() == typed.lower()]
     # With two letters swapped, lgo means log and not low.
     swapped = [candidate for candidate in names if sorted(candidate) == sorted(typed)]
     close = cased or swapped or get_close_matches(typed, names, n=1, cutoff=similarity)
-    return f"; did you mean '{close[0]}'?" if close else ""
+    return close[0] if close else ""
 
 
 def first_line(error: BaseException) -> str:

@@ -43,6 +43,23 @@ def class_mean_accuracy(
     Raises:
         ValueError: embeddings or labels are invalid.
     """
+    predicted_B, query_B = predict_by_class_means(
+        embeddings, labels, reference_embeddings, reference_labels, normalize
+    )
+    return float((predicted_B == query_B).double().mean())
+
+
+def predict_by_class_means(
+    embeddings: Numbers,
+    labels: Numbers,
+    reference_embeddings: Numbers,
+    reference_labels: Numbers,
+    normalize: Callable[[Tensor], Tensor] = F.normalize,
+) -> tuple[Tensor, Tensor]:
+    """Returns the class of the nearest mean of each query (B), and `labels` as a tensor (B).
+
+    Args and errors are those of `class_mean_accuracy`.
+    """
     query, reference, query_B, reference_N = check_labeled(
         embeddings, labels, reference_embeddings, reference_labels
     )
@@ -53,7 +70,7 @@ def class_mean_accuracy(
     sums.index_add_(0, positions_N, reference.double())
     means = normalize(sums / counts_C[:, None])
     nearest_B = nearest_neighbors(query.double(), means, k=1).indices[:, 0]
-    return float((known_C[nearest_B] == query_B).double().mean())
+    return known_C[nearest_B], query_B
 
 
 def neighbor_accuracy(
@@ -81,6 +98,23 @@ def neighbor_accuracy(
     Raises:
         ValueError: embeddings, labels or the number of neighbors are invalid.
     """
+    predicted_B, query_B = predict_by_neighbors(
+        embeddings, labels, reference_embeddings, reference_labels, neighbors
+    )
+    return float((predicted_B == query_B).double().mean())
+
+
+def predict_by_neighbors(
+    embeddings: Numbers,
+    labels: Numbers,
+    reference_embeddings: Numbers,
+    reference_labels: Numbers,
+    neighbors: int = NEIGHBORS,
+) -> tuple[Tensor, Tensor]:
+    """Returns the class of most neighbors of each query (B), and `labels` as a tensor (B).
+
+    Args and errors are those of `neighbor_accuracy`.
+    """
     check_counts([neighbors], "neighbors")
     query, reference, query_B, reference_N = check_labeled(
         embeddings, labels, reference_embeddings, reference_labels
@@ -94,5 +128,4 @@ def neighbor_accuracy(
         votes_Bk += classes_Bk == other_B[:, None]
     rank_k = torch.arange(k, device=query.device)
     first_B = (votes_Bk * k - rank_k).argmax(dim=1)  # most votes, then the lowest rank
-    predicted_B = classes_Bk.gather(1, first_B[:, None])[:, 0]
-    return float((predicted_B == query_B).double().mean())
+    return classes_Bk.gather(1, first_B[:, None])[:, 0], query_B

@@ -5,6 +5,7 @@ Shapes: Q queries, N rows of the file, D dimensions, C classes, k neighbors.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,9 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dml.core.counts import count_of
 from dml.core.errors import UserError
+from dml.core.plain_text import print_plain
 from dml.retrieval.embedding_file import ImageEmbeddings
-from dml.retrieval.file_search import Columns, find_neighbors, read_queries
+from dml.retrieval.file_search import Columns, find_neighbors, limit_neighbors, read_queries
 
 UNKNOWN = "unknown"
 NUMBERS = ("votes", "neighbor_distance", "mean_distance")
@@ -43,10 +46,12 @@ def classify_file(
             f"an array labels"
         )
     labels = read.file.labels.read_all()
+    k = limit_neighbors(read, k)
     limit = np.inf if max_distance is None else max_distance
     found = find_neighbors(Path(path), read, k, index)
     neighbors, distances = (part.reshape(-1, k) for part in found)
     means = _sum_classes(read.file.stored, labels)
+    _note_small_classes(means, k)
     table = []
     for number, query in enumerate(queries):
         vector = read.vectors[number].astype(np.float64)
@@ -60,6 +65,21 @@ def classify_file(
         values = [row[place] for row in table]
         columns[name] = np.array(values, np.float64 if name in NUMBERS else object)
     return columns
+
+
+def _note_small_classes(sums: _ClassSums, k: int) -> None:
+    """Prints a note where classes have fewer images than vote, so that others outvote them."""
+    is_small = sums.counts < k
+    if not is_small.any():
+        return
+    smallest = int(sums.counts.argmin())
+    fewest = int(sums.counts[smallest])
+    print_plain(
+        f"note: {int(is_small.sum()):,} of {count_of(len(is_small), 'class')} have fewer than {k} "
+        f"images (-k), the smallest {fewest:,} ({sums.names[smallest]}): larger classes may "
+        f"outvote them; compare with class_mean, or take a smaller -k",
+        file=sys.stderr,
+    )
 
 
 def _vote(labels: np.ndarray, distances: np.ndarray, limit: float) -> tuple[str, float, float]:

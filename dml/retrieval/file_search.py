@@ -6,13 +6,16 @@ It needs neither torch nor pandas, whose imports take longer than most searches.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from dml.core.counts import count_of
 from dml.core.errors import UserError
+from dml.core.plain_text import print_plain
 from dml.retrieval.compressed_search import nearest_codes
 from dml.retrieval.embedding_file import ImageEmbeddings, SearchedFile, open_for_search
 from dml.retrieval.exact.streamed_search import VectorRows, find_nearest
@@ -92,16 +95,17 @@ def search_file(
     Args:
         path: the file.
         queries: images, or row numbers of the file, from 0.
-        k: neighbors of each query.
+        k: neighbors of each query; of a smaller file all, with a note.
         embed: returns the embeddings of images that are not in the file, as the file's.
         index: candidates come from an index of faiss, which is saved: True, or a factory string of
             faiss; False: all rows are compared.
 
     Raises:
-        UserError: the file cannot be read, a row does not exist, k is too large, or faiss is not
-            installed.
+        UserError: the file cannot be read, a row does not exist, there is no neighbor, or faiss is
+            not installed.
     """
     read = read_queries(path, queries, embed)
+    k = limit_neighbors(read, k)
     rows, distances = find_neighbors(Path(path), read, k, index)
     labels = np.full(len(rows), None)
     if read.file.labels is not None:
@@ -117,6 +121,30 @@ def search_file(
         "duplicate": _are_duplicates(read, rows, distances, k),
     }
     return read.files, columns
+
+
+def limit_neighbors(read: Queries, k: int) -> int:
+    """Returns k, or the images that a query can find where these are fewer, with a note.
+
+    A query that is a row of the file is no neighbor of itself.
+
+    Raises:
+        UserError: k is below 1, or there is no image to be found.
+    """
+    count = len(read.file.paths)
+    available = count if (read.rows < 0).all() else count - 1
+    if k < 1:
+        raise UserError(f"k: {k} is below 1; a query needs a neighbor")
+    if available < 1:
+        raise UserError("query: the file has no other image to be found")
+    if k <= available:
+        return k
+    print_plain(
+        f"note: a query can find {count_of(available, 'image')} in the file, which are fewer than "
+        f"{k} (-k): all are its neighbors",
+        file=sys.stderr,
+    )
+    return available
 
 
 def _are_duplicates(read: Queries, rows: np.ndarray, distances: np.ndarray, k: int) -> np.ndarray:
@@ -147,22 +175,16 @@ def find_neighbors(
     Args:
         path: of the file.
         read: the queries.
-        k: neighbors of each.
+        k: neighbors of each, see `limit_neighbors`.
         index: see `search_file`.
 
     Raises:
-        UserError: k is too large, embeddings cannot be compared, or codes have no index.
+        UserError: embeddings cannot be compared, or codes have no index.
     """
     stored, query_rows = read.file.stored, read.rows
-    is_new = query_rows < 0
     if index:
         stored.check_indexed(path)
     count = len(stored.embeddings)
-    available = count if is_new.all() else count - 1
-    if not 1 <= k <= available:
-        raise UserError(
-            f"k: {k} is not between 1 and {available}, the images that a query can find"
-        )
     try:
         if stored.compression is not None and stored.has_codes:
             queries, codes = read.vectors, stored.embeddings

@@ -16,6 +16,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from dml.core.errors import UserError
+from dml.core.plain_text import show_line
 from dml.core.text_columns import plain_text_columns
 from dml.retrieval.embedding_file import ImageEmbeddings, open_embeddings
 from dml.retrieval.exact.near_pairs import NearPairs, find_largest, near_pairs, read_rows
@@ -38,6 +39,19 @@ CHAIN = 2.0  # distances: a group that is wider joins images that are not near-d
 TRAINING = "train"
 
 
+class NearestPair(NamedTuple):
+    """The nearest two images whose embeddings are not equal.
+
+    Attributes:
+        row, other_row: of the file.
+        distance: Euclidean.
+    """
+
+    row: int
+    other_row: int
+    distance: float
+
+
 class Suggestion(NamedTuple):
     """A largest distance of near-duplicates, and what it rests on.
 
@@ -46,11 +60,14 @@ class Suggestion(NamedTuple):
         is_separated: whether the file's distances show copies apart from other neighbors; if not,
             `distance` is that of equal embeddings, up to rounding.
         reason: a sentence.
+        nearest: without a separation, the nearest pair of the sampled rows with others; None: all
+            embeddings are equal.
     """
 
     distance: float
     is_separated: bool
     reason: str
+    nearest: NearestPair | None = None
 
 
 @dataclass(frozen=True)
@@ -68,6 +85,8 @@ class NearDuplicates:
         max_distance: the distance.
         reason: what the distance rests on.
         recall: estimated share of the pairs that an index finds; None: all, or not known.
+        nearest: a line on the nearest pair that is not listed, where the file's distances suggest
+            no distance; empty: there is none.
     """
 
     pairs: pd.DataFrame
@@ -76,6 +95,7 @@ class NearDuplicates:
     max_distance: float
     reason: str
     recall: float | None = None
+    nearest: str = ""
 
     def describe(self) -> list[str]:
         """Returns lines on the distance, the number of pairs, and what is not in the tables."""
@@ -85,6 +105,8 @@ class NearDuplicates:
         if len(self.groups) == 1:
             groups = "1 group"
         lines.append(f"pairs       {self.count:,}, of {images:,} images in {groups}")
+        if self.nearest:
+            lines.append(f"nearest     {self.nearest}")
         missing = self.count - len(self.pairs)
         if missing:
             lines.append(
@@ -125,12 +147,14 @@ def find_near_duplicates(
     if max_distance is not None and not 0 <= max_distance < float("inf"):
         raise UserError(f"max_distance: {max_distance} is not a distance of at least 0")
     reason = "as it was asked for"
-    recall = None
+    recall, nearest = None, ""
     try:
         find_largest(stored.embeddings)  # which must be finite
         if max_distance is None:
             suggestion = suggest_distance(stored.embeddings)
             max_distance, reason = suggestion.distance, suggestion.reason
+            if suggestion.nearest is not None:
+                nearest = _describe_nearest(suggestion.nearest, stored)
         if index:
             kind = index if isinstance(index, str) else AUTOMATIC
             pairs, recall = approximate_pairs(Path(path), stored.embeddings, max_distance, kind)
@@ -140,7 +164,25 @@ def find_near_duplicates(
         raise UserError(f"embeddings: {path}: {error}") from error
     table = _describe_pairs(pairs, stored)
     groups = _describe_groups(table, stored.embeddings)
-    return NearDuplicates(table, groups, pairs.total, max_distance, reason, recall)
+    return NearDuplicates(table, groups, pairs.total, max_distance, reason, recall, nearest)
+
+
+def _describe_nearest(pair: NearestPair, stored: ImageEmbeddings) -> str:
+    """Returns a line that names a pair, its similarity, and the option that lists it."""
+    rows = [pair.row, pair.other_row]
+    first, second = stored.embeddings[rows].astype(np.float64)
+    similarity = first @ second / (np.linalg.norm(first) * np.linalg.norm(second) or 1.0)
+    names = " and ".join(show_line(path) for path in stored.paths[rows].tolist())
+    return (
+        f"{names}: distance {pair.distance:.4g}, cosine similarity {similarity:.4f}; "
+        f"--max-distance {_round_up(pair.distance):g} lists this pair"
+    )
+
+
+def _round_up(distance: float) -> float:
+    """Returns the next number with two significant digits that is above a distance."""
+    step = 10.0 ** (np.floor(np.log10(distance)) - 1)
+    return float(f"{(np.floor(distance / step) + 1) * step:.2g}")
 
 
 def suggest_distance(points: np.ndarray) -> Suggestion:
@@ -157,15 +199,17 @@ def suggest_distance(points: np.ndarray) -> Suggestion:
     Args:
         points: N×D; up to 20,000 rows, evenly spaced, are compared with all.
     """
-    distances, typical = _sample_neighbors(points)
+    rows, neighbors, distances, typical = _sample_neighbors(points)
     rounding = ROUNDING * typical
     count = len(distances)
-    apart = np.sort(np.where(distances > rounding, distances, np.inf), axis=1)
+    unequal = np.where(distances > rounding, distances, np.inf)
+    apart = np.sort(unequal, axis=1)
     no_gap = Suggestion(
         rounding,
         False,
         f"no gap in the distances of {count:,} rows tells copies from other neighbors: only equal "
         f"embeddings are listed; set a distance with --max-distance",
+        _nearest_pair(rows, neighbors, unequal),
     )
     nearest = np.sort(apart[:, 0])
     nearest = nearest[np.isfinite(nearest)]
@@ -197,6 +241,24 @@ def suggest_distance(points: np.ndarray) -> Suggestion:
     return Suggestion(float(tried[chosen]), True, reason)
 
 
+def _nearest_pair(
+    rows: np.ndarray, neighbors: np.ndarray, unequal: np.ndarray
+) -> NearestPair | None:
+    """Returns the nearest pair of sampled rows (S) with their neighbors (S×k); None: there is none.
+
+    Args:
+        rows: of the file.
+        neighbors: of these, rows of the file.
+        unequal: distances of the neighbors, infinite for equal embeddings.
+    """
+    place, rank = np.unravel_index(int(unequal.argmin()), unequal.shape)
+    distance = float(unequal[place, rank])
+    if not np.isfinite(distance):
+        return None
+    first, second = sorted((int(rows[place]), int(neighbors[place, rank])))
+    return NearestPair(first, second, distance)
+
+
 def _rows_around(apart: np.ndarray, tried: np.ndarray) -> np.ndarray:
     """Returns for each distance how many rows have a neighbor within a factor of `WINDOW`."""
     around = np.zeros(len(tried), np.int64)
@@ -212,8 +274,8 @@ def _rows_above(apart: np.ndarray, tried: np.ndarray) -> np.ndarray:
     return len(farthest) - np.searchsorted(np.sort(farthest), tried, side="right")
 
 
-def _sample_neighbors(points: np.ndarray) -> tuple[np.ndarray, float]:
-    """Returns the distances of sampled rows to their nearest rows, S×k, and a typical length.
+def _sample_neighbors(points: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+    """Returns sampled rows (S), their nearest rows and the distances (S×k), and a typical length.
 
     Candidates come from float32 products, and their distances are computed in float64.
     """
@@ -241,8 +303,11 @@ def _sample_neighbors(points: np.ndarray) -> tuple[np.ndarray, float]:
     pairs = torch.from_numpy(rows).repeat_interleave(k + 1), nearest.reshape(-1)
     squared = squared_distances(numbers, numbers, *pairs).view(-1, k + 1).numpy()
     is_self = nearest.numpy() == rows[:, None]
-    distances = np.sort(np.where(is_self, -1.0, np.sqrt(squared)), axis=1)
-    return distances[:, 1:], typical  # without the row itself, or without the nearest of equal ones
+    distances = np.where(is_self, -1.0, np.sqrt(squared))
+    # Without the row itself, or without the nearest of equal ones.
+    ranks = np.argsort(distances, axis=1, kind="stable")[:, 1:]
+    neighbors = np.take_along_axis(nearest.numpy(), ranks, 1)
+    return rows, neighbors, np.take_along_axis(distances, ranks, 1), typical
 
 
 def _describe_pairs(pairs: NearPairs, stored: ImageEmbeddings) -> pd.DataFrame:

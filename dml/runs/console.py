@@ -108,6 +108,13 @@ def _print_custom(
 
 def _print_thresholds(metrics: Mapping[str, float]) -> None:
     """Prints a line for each threshold of verification, which is a distance and no percentage."""
+    for line in describe_thresholds(metrics):
+        print_line(f"threshold   {line}")
+
+
+def describe_thresholds(metrics: Mapping[str, float]) -> list[str]:
+    """Returns a line for each threshold of verification: distance, and what images chose it."""
+    lines = []
     for name, value in metrics.items():
         measure = name.removesuffix(THRESHOLD)
         if measure == name or measure not in EXTRA_METRICS:
@@ -115,7 +122,8 @@ def _print_thresholds(metrics: Mapping[str, float]) -> None:
         images = "the scored images"
         if f"{measure}{TEST_FMR}" in metrics:
             images = "validation images"
-        print_line(f"threshold   {metric_label(measure)}: distance {value:.6g}, by {images}")
+        lines.append(f"{metric_label(measure)}: distance {value:.6g}, by {images}")
+    return lines
 
 
 def _print_categories(

@@ -25,7 +25,7 @@ from dml.data.protocol import Split
 from dml.retrieval.embeddings import SplitEmbeddings, read_names
 from dml.retrieval.query_scores import PER_QUERY, score_queries
 from dml.runs.console import print_line
-from dml.runs.error_page import Evaluation, ShownImages, render_errors
+from dml.runs.error_page import ClosedSet, Evaluation, ShownImages, render_errors
 from dml.runs.folder.exported_folder import ERRORS_OF, PAGE, TABLE
 
 
@@ -78,6 +78,7 @@ class ErrorFiles:
         gallery: ShownImages,
         class_names: Sequence[str],
         backend: str = "auto",
+        closed_set: ClosedSet | None = None,
     ) -> None:
         """Writes the files.
 
@@ -86,13 +87,15 @@ class ErrorFiles:
             queries, gallery: their images; both the same where the queries are the gallery.
             class_names: of the classes 0..C−1, if they are known.
             backend: see `dml.retrieval.retrieval_metrics`.
+            closed_set: classes of the queries by training images, of a closed set.
 
         Raises:
             UserError: embeddings or labels that cannot be scored.
         """
         with show_task("scoring each query"):
             scores = score_queries(embeddings, backend=backend)
-        evaluation = Evaluation(self.name, scores, queries, gallery, class_names)
+        images = (queries, gallery)
+        evaluation = Evaluation(self.name, scores, *images, class_names, closed_set)
         if self.table is not None:
             write_text(self.table, write_csv(evaluation.per_query()))
             print_line(f"per query   {self.table}")

@@ -22,6 +22,7 @@ from dml.core.errors import UserError
 from dml.core.plain_text import shorten, show_line
 from dml.core.plotting import plt
 from dml.data.thumbnails import make_thumbnail
+from dml.retrieval.identification import IDENTIFIED, Identification, NearestReferences
 from dml.retrieval.query_scores import PER_QUERY, QueryScores
 from dml.runs.figures.drawing import BLUE, ORANGE, tidy
 
@@ -61,6 +62,19 @@ class ShownImages:
 
 
 @dataclass(frozen=True)
+class ClosedSet:
+    """Classes of the queries of a closed set by its training images.
+
+    Attributes:
+        identification: of the queries.
+        references: the training images.
+    """
+
+    identification: Identification
+    references: ShownImages
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """An evaluation whose errors are shown.
 
@@ -69,6 +83,7 @@ class Evaluation:
         scores: of the queries.
         queries, gallery: the images; both are the same where the queries are the gallery.
         class_names: of the classes 0..C−1; empty: they are shown by their numbers.
+        closed_set: classes by training images; None: the classes of the queries are unseen.
     """
 
     name: str
@@ -76,6 +91,7 @@ class Evaluation:
     queries: ShownImages
     gallery: ShownImages
     class_names: Sequence[str] = ()
+    closed_set: ClosedSet | None = None
 
     def class_name(self, label: int) -> str:
         """Returns the name of a class."""
@@ -98,7 +114,10 @@ class Evaluation:
         return self.scores.nearest[:, 0]
 
     def per_query(self) -> pd.DataFrame:
-        """Returns a row (PER_QUERY) for each query, without scores where no image is relevant."""
+        """Returns a row for each query, without scores where no image is relevant.
+
+        The columns are PER_QUERY and, of a closed set, IDENTIFIED.
+        """
         scores = self.scores
         nearest = self.nearest
         correct = self.gallery.labels[nearest] == self.queries.labels
@@ -117,7 +136,28 @@ class Evaluation:
             rank,
             scores.relevant,
         )
-        return pd.DataFrame(dict(zip(PER_QUERY, columns, strict=True)))
+        table = dict(zip(PER_QUERY, columns, strict=True))
+        return pd.DataFrame(table | self._identified_columns())
+
+    def _identified_columns(self) -> dict[str, Any]:
+        """Returns the columns IDENTIFIED of a closed set; none of unseen classes."""
+        if self.closed_set is None:
+            return {}
+        names = self.closed_set.references.names
+        by_mean, by_neighbors, right = self.closed_set.identification
+
+        def names_of(nearest: NearestReferences) -> list[str]:
+            return [names[row] if row >= 0 else "" for row in nearest.rows]
+
+        columns = (
+            self.class_names_of(by_mean.labels),
+            self.class_names_of(by_neighbors.labels),
+            names_of(by_neighbors),
+            by_neighbors.distances,
+            names_of(right),
+            right.distances,
+        )
+        return dict(zip(IDENTIFIED, columns, strict=True))
 
     def hardest_classes(self) -> pd.DataFrame:
         """Returns the classes in the order of their mean MAP@R, the lowest first.
@@ -210,6 +250,21 @@ class QueryRow(NamedTuple):
     first_rank: int
 
 
+class Mistake(NamedTuple):
+    """A wrongly identified query on the page.
+
+    Attributes:
+        query: its image.
+        predicted: what predicts a wrong class (such as "neighbors"), and the nearest reference of
+            this class.
+        right: the nearest reference of the query's class; None: it has none.
+    """
+
+    query: Card
+    predicted: list[tuple[str, Card]]
+    right: Card | None
+
+
 @dataclass
 class _Thumbnails:
     """Thumbnails of a page, each made once, until they have too many bytes together.
@@ -264,6 +319,10 @@ def render_errors(evaluation: Evaluation, made: datetime, mark: str = "") -> str
     """
     thumbnails = _Thumbnails()
     scores = evaluation.scores
+    mistakes = _describe_mistakes(evaluation, thumbnails)
+    misidentified = 0
+    if evaluation.closed_set is not None:
+        misidentified = int(evaluation.closed_set.identification.is_wrong.sum())
     worst = scores.rank_worst()
     rows = [_describe_query(evaluation, int(row), thumbnails) for row in worst[:WORST]]
     has_match = scores.has_match
@@ -278,6 +337,9 @@ def render_errors(evaluation: Evaluation, made: datetime, mark: str = "") -> str
         evaluation=evaluation,
         mark=mark,
         made=f"{made:%Y-%m-%d %H:%M}",
+        mistakes=mistakes,
+        misidentified=misidentified,
+        identified=len(scores.relevant),
         rows=rows,
         queries=len(worst),
         without_match=int((~has_match).sum()),
@@ -312,6 +374,46 @@ def _describe_query(evaluation: Evaluation, row: int, thumbnails: _Thumbnails) -
     return QueryRow(
         query, neighbors, right, float(scores.map_at_r[row]), int(scores.relevant[row]), first_rank
     )
+
+
+def _describe_mistakes(evaluation: Evaluation, thumbnails: _Thumbnails) -> list[Mistake]:
+    """Returns the wrongly identified queries of a closed set, at most `WORST`."""
+    if evaluation.closed_set is None:
+        return []
+    identification, references = (
+        evaluation.closed_set.identification,
+        evaluation.closed_set.references,
+    )
+
+    def card(nearest: NearestReferences, row: int) -> Card | None:
+        reference = int(nearest.rows[row])
+        if reference < 0:
+            return None
+        made = _make_card(evaluation, references, reference, thumbnails)
+        return made._replace(rank=1, distance=float(nearest.distances[row]))
+
+    mistakes = []
+    for row in identification.rank_wrong()[:WORST].tolist():
+        query = _make_card(evaluation, evaluation.queries, row, thumbnails)
+        predicted = []
+        for words, nearest in _wrong_predictions(identification, row):
+            reference = card(nearest, row)
+            if reference is not None:
+                predicted.append((words, reference))
+        mistakes.append(Mistake(query, predicted, card(identification.right, row)))
+    return mistakes
+
+
+def _wrong_predictions(
+    identification: Identification, row: int
+) -> list[tuple[str, NearestReferences]]:
+    """Returns what predicts wrong classes for a query, each class once."""
+    by_mean, by_neighbors, right = identification
+    label = right.labels[row]
+    if by_mean.labels[row] == by_neighbors.labels[row]:
+        return [("neighbors and class mean", by_neighbors)]
+    predictions = (("neighbors", by_neighbors), ("class mean", by_mean))
+    return [(words, nearest) for words, nearest in predictions if nearest.labels[row] != label]
 
 
 def _make_card(

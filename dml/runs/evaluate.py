@@ -16,6 +16,7 @@ from dml.config.identity import method_name
 from dml.config.options import is_below
 from dml.config.schema import Config, EvaluateConfig
 from dml.core.atomic_io import check_writable, write_json
+from dml.core.counts import count_of
 from dml.core.errors import ConfigError, UserError
 from dml.core.metric_names import is_score
 from dml.core.names import named_folder
@@ -23,7 +24,7 @@ from dml.core.option_values import SEEN_CLASSES, has_seen_classes
 from dml.core.outputs import check_output, is_picture_of
 from dml.core.progress import open_display, show_task
 from dml.core.regular_files import read_regular_text
-from dml.data.image_index import ImageIndex, describe_images
+from dml.data.image_index import ImageIndex, Subset, describe_images
 from dml.data.protocol import FOLDS, Split, create_jobs, protocol_test
 from dml.methods.extra_metrics import OF_TRAINING, false_match_rates, measure_embeddings
 from dml.retrieval.embeddings import (
@@ -44,6 +45,7 @@ from dml.runs.console import console, print_line, print_scores
 from dml.runs.custom_metrics import CustomMetric, score_all
 from dml.runs.drawing_guard import attempt
 from dml.runs.error_files import ErrorFiles, images_of_split, read_stored_images
+from dml.runs.error_page import ClosedSet
 from dml.runs.figures.match_errors import MATCH_ERRORS, draw_match_errors, thresholds_of
 from dml.runs.folder.code_changes import describe_changed_code
 from dml.runs.folder.run_folder import RunFolder, load_config
@@ -175,8 +177,7 @@ def evaluate(config: EvaluateConfig, typed: Collection[str] = ()) -> dict[str, A
             result, path, names = _score_network(config, typed)
         else:
             result, path = _score_file(config, Path(config.embeddings), typed)
-            names = [*config.evaluation.metrics]
-        names += [name for name in _asked_measures(config, typed) if not is_score(name)]
+            names = [*config.evaluation.metrics, *_not_scores(_asked_measures(config, typed))]
     write_json(path, result)
     print_scores(result, names)
     print_line(f"scores      {path}")
@@ -256,7 +257,7 @@ def _config_of_network(config: EvaluateConfig, typed: Collection[str]) -> Config
 def _score_network(
     config: EvaluateConfig, typed: Collection[str]
 ) -> tuple[dict[str, Any], Path, list[str]]:
-    """Returns the scores of the test images, the path of their file, and names of custom metrics.
+    """Returns the scores of the test images, the path of their file, and names of further metrics.
 
     Writes embeddings beside it.
     """
@@ -281,21 +282,21 @@ def _score_network(
         embedder, name = builder.embedder(), f"{trained.backbone['name']} on {config.data.variant}"
     if is_divided:
         name += f", {SEEN_CLASSES}"
-    measures = _asked_measures(config, typed)
+    measures = _measures_of_network(config, typed, trained)
     outputs = _Outputs.check(config, target, name, measures)
     stored, origin = target / "embeddings.npz", f"evaluate {name}"
     if config.save is not None:
         ours = partial(is_file_of, origin)
         check_output(stored, "save", (), ours, config.overwrite, hint="overwrite=true")
     training = _training_images(trained, index)
-    smaller = SmallerVectors(_asked_forms(config, typed), training.query)
+    smaller = _smaller_vectors(config, typed, trained, training.query)
     smaller.check(embedder.embedding_size, len(split.query))
     set_precision(trained.precision, device)
     model = Model(builder, embedder.to(device), index, device, builder.source(index))
     embeddings = model.embed(split)
     references = model.embed_references(training)
     scores = _scores(config, embeddings, index.recall_at, trained)
-    scores |= _measure(measures, embeddings, _embed_validation(model, config.run, measures))
+    scores |= _measure_network(model, config.run, measures, embeddings, MEASURES in typed)
     scores |= _accuracies(model, embeddings, references, config.run)
     result: dict[str, Any] = {
         "name": name,
@@ -305,8 +306,7 @@ def _score_network(
     }
     by = config.evaluation.by if BY in typed else trained.evaluation.by
     if by is not None:
-        result["categories"] = model.evaluator(split).score_categories(embeddings)
-        result["metrics"] |= means_of_categories(result["categories"])
+        _score_categories(model, split, embeddings, result)
     result |= smaller.score(
         model.embed, embeddings, config.recall_at or index.recall_at, trained.evaluation.backend
     )
@@ -314,10 +314,51 @@ def _score_network(
         save_embeddings(stored, embeddings, split.names, config.save, origin)
         print_line(f"embeddings  {stored}")
     if outputs.errors.wanted:
-        images = images_of_split(split)
-        outputs.errors.write(embeddings, *images, index.class_names, trained.evaluation.backend)
+        closed_set = _identify(model, embeddings, references, training)
+        _write_errors(outputs.errors, model, split, embeddings, closed_set)
     outputs.draw_curve(scores, embeddings)
-    return result, outputs.scores, [*trained.evaluation.metrics, *config.evaluation.metrics]
+    names = [*trained.evaluation.metrics, *config.evaluation.metrics, *_not_scores(measures)]
+    return result, outputs.scores, names
+
+
+def _score_categories(
+    model: Model, split: Split, embeddings: SplitEmbeddings, result: dict[str, Any]
+) -> None:
+    """Adds the scores of each category to a result, and their means to its metrics."""
+    result["categories"] = model.evaluator(split).score_categories(embeddings)
+    result["metrics"] |= means_of_categories(result["categories"])
+
+
+def _write_errors(
+    files: ErrorFiles,
+    model: Model,
+    split: Split,
+    embeddings: SplitEmbeddings,
+    closed_set: ClosedSet | None,
+) -> None:
+    """Writes the page and the table of the queries; see `ErrorFiles.write`."""
+    images = (*images_of_split(split), model.index.class_names)
+    files.write(embeddings, *images, model.config.evaluation.backend, closed_set)
+
+
+def _identify(
+    model: Model,
+    embeddings: SplitEmbeddings,
+    references: SplitEmbeddings | None,
+    training: Split,
+) -> ClosedSet | None:
+    """Returns the classes of test images by training images; None without a closed set.
+
+    Args:
+        model: of the images.
+        embeddings: of the test images.
+        references: of the training images; None without a closed set.
+        training: their split.
+    """
+    if references is None:
+        return None
+    images, _ = images_of_split(training)
+    return ClosedSet(model.identify(embeddings, references), images)
 
 
 def _accuracies(
@@ -421,6 +462,59 @@ def _asked_measures(config: EvaluateConfig, typed: Collection[str]) -> list[str]
     return list(dict.fromkeys(config.evaluation.measures))
 
 
+def _measures_of_network(
+    config: EvaluateConfig, typed: Collection[str], trained: Config
+) -> list[str]:
+    """Returns the measures of a network: those that the user gave, or else those of its run.
+
+    Without those that need the training: the summary of the run has them.
+    """
+    if MEASURES in typed or config.run is None:
+        return _asked_measures(config, typed)
+    return [name for name in trained.evaluation.measures if name not in OF_TRAINING]
+
+
+def _not_scores(measures: Collection[str]) -> list[str]:
+    """Returns the measures that a table of scores does not have."""
+    return [name for name in measures if not is_score(name)]
+
+
+def _measure_network(
+    model: Model,
+    run: str | None,
+    measures: Collection[str],
+    embeddings: SplitEmbeddings,
+    is_asked: bool,
+) -> dict[str, float]:
+    """Returns the measures of a network on the images that are scored.
+
+    Args:
+        model: of these images.
+        run: the run folder.
+        measures: their names.
+        embeddings: of the images.
+        is_asked: whether the user named the measures. Those of a run were chosen for its images:
+            if they cannot be computed for others, a note says so.
+    """
+    validation = _embed_validation(model, run, measures)
+    try:
+        return _measure(measures, embeddings, validation)
+    except UserError as error:
+        if is_asked:
+            raise
+        print_line(f"note: {error}; the measures of the run are left out")
+        return {}
+
+
+def _smaller_vectors(
+    config: EvaluateConfig, typed: Collection[str], trained: Config, training: Subset
+) -> SmallerVectors:
+    """Returns the forms of smaller vectors that the user gave, or else those of the run."""
+    if COMPRESS in typed or config.run is None:
+        return SmallerVectors(_asked_forms(config, typed), training)
+    return SmallerVectors(trained.evaluation.compress, training)
+
+
 def _asked_forms(config: EvaluateConfig, typed: Collection[str]) -> list[str]:
     """Returns the forms of smaller vectors that the user gave; an experiment's do not count."""
     return config.evaluation.compress if COMPRESS in typed else []
@@ -458,11 +552,12 @@ def _check_classes(run: str, index: ImageIndex, split: Split, is_divided: bool) 
         if seen := describe_seen(split.class_names, run):
             print_line(f"note: {seen}")
         return
-    if RunFolder(run).has_other_images(index):
+    folder = RunFolder(run)
+    if folder.has_other_images(index):
         raise UserError(
-            "data.root: the images are others than those that the run was trained on, and a part "
-            "of them would count as its training images; a CSV file with the split test for all of "
-            "them scores them alone"
+            f"data.root: {folder.describe_other_images(index)}: which of them were trained on is "
+            f"not known; to score the new ones, list them in a CSV file with the columns "
+            f"path,label,split and test in each row: data.root=<file>.csv"
         )
 
 
@@ -486,7 +581,21 @@ def _scores(
     metrics = [CustomMetric(name, node) for name, node in nodes.items()]
     if problems := [problem for metric in metrics for problem in metric.problems]:
         raise ConfigError(problems)
+    _note_certain_recalls(config.recall_at or (), embeddings)
     with show_task("scoring"):
         scores = embeddings.score(config.recall_at or [*recall_at], config.evaluation.backend)
         scores["mean_average_precision"] = embeddings.mean_average_precision()
         return scores | score_all(metrics, embeddings, is_final=True)
+
+
+def _note_certain_recalls(recall_at: Collection[int], embeddings: SplitEmbeddings) -> None:
+    """Prints a note on values of K that are as large as the gallery: Recall@K is 1 for them."""
+    available = len(embeddings.query) - 1
+    if embeddings.gallery is not None:
+        available = len(embeddings.gallery)
+    certain = [str(k) for k in recall_at if k >= available]
+    if certain:
+        print_line(
+            f"note: recall_at: a query can find {count_of(available, 'image')}, so that Recall@K "
+            f"is 100 by definition for K = {', '.join(certain)}"
+        )

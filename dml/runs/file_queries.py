@@ -47,7 +47,7 @@ def search(
         embeddings: a file of `dml.embed`, of `dml evaluate save=`, or of other software.
         queries: images, or row numbers of the file, from 0. The network that made the file embeds
             images that are not in it.
-        k: neighbors of each query.
+        k: neighbors of each query; of a smaller file all, with a note.
         picture: a PNG of the queries and their neighbors, framed green if the class is the query's,
             else red, and grey if classes are not known.
         index: candidates come from an index of faiss, which the first call builds and saves beside
@@ -65,22 +65,21 @@ def search(
         duplicate, which is True for an image with the query's own embedding.
 
     Raises:
-        UserError: the file or an image cannot be read, a row does not exist, k is too large, the
+        UserError: the file or an image cannot be read, a row does not exist, k is below 1, the
             network is missing or has changed, or faiss is not installed.
     """
-    return _as_table(
-        search_columns(
-            embeddings,
-            queries,
-            k,
-            picture=picture,
-            index=index,
-            overwrite=overwrite,
-            trust=trust,
-            max_pixels=max_pixels,
-            max_distance=max_distance,
-        )
+    columns = search_columns(
+        embeddings,
+        queries,
+        k,
+        picture=picture,
+        index=index,
+        overwrite=overwrite,
+        trust=trust,
+        max_pixels=max_pixels,
+        max_distance=max_distance,
     )
+    return _as_table(select_matches(columns))
 
 
 def search_columns(
@@ -95,7 +94,10 @@ def search_columns(
     max_pixels: int = MAX_IMAGE_PIXELS,
     max_distance: float | None = None,
 ) -> Columns:
-    """Returns the columns of the table of `search`, whose arguments these are."""
+    """Returns the columns of the table of `search`, whose arguments these are.
+
+    Neighbors beyond the largest distance are there too: the column `matches` tells them.
+    """
     _check_limits(max_pixels, max_distance)
     origin = f"search {Path(embeddings).name}"
     if picture is not None:
@@ -103,18 +105,26 @@ def search_columns(
 
         check_picture(Path(picture), "picture", overwrite, origin)
         check_not_input(Path(picture), "picture", embeddings, *map(str, queries))
-    names, columns = search_file(embeddings, queries, k, _embedding(trust, max_pixels), index)
+    names, columns = search_file(
+        embeddings, queries, k, _embedding(embeddings, trust, max_pixels), index
+    )
     limit = np.inf if max_distance is None else max_distance
-    matches = columns["distance"] < limit
+    columns["matches"] = columns["distance"] < limit
     if picture is not None:
         from dml.runs.image_embeddings import draw_neighbors
 
         made_by = open_for_search(embeddings).stored.made_by
-        drawn = _as_table({**columns, "matches": matches})
-        draw_neighbors(names, drawn, Path(picture), made_by, origin, max_pixels)
-    if max_distance is None:
-        return columns
-    return {name: values[matches] for name, values in columns.items()}
+        draw_neighbors(names, _as_table(columns), Path(picture), made_by, origin, max_pixels)
+    return columns
+
+
+def select_matches(columns: Columns) -> Columns:
+    """Returns the rows of `search_columns` that are nearer than the largest distance."""
+    selected = {}
+    for name, values in columns.items():
+        if name != "matches":
+            selected[name] = values[columns["matches"]]
+    return selected
 
 
 def classify(
@@ -136,7 +146,8 @@ def classify(
     Args:
         embeddings: see `dml.search`; a file with labels.
         queries: see `dml.search`.
-        k: neighbors of each query.
+        k: neighbors of each query; of a smaller file all, with a note. Another note counts classes
+            with fewer images, which larger ones may outvote.
         max_distance: neighbors at this distance or beyond have no vote, and a class mean there is
             not the query's. Where nothing is left, the class is `unknown`. None: no limit.
         index, trust, max_pixels: see `dml.search`.
@@ -173,7 +184,7 @@ def classify_columns(
 ) -> Columns:
     """Returns the columns of the table of `classify`, whose arguments these are."""
     _check_limits(max_pixels, max_distance)
-    embed_queries = _embedding(trust, max_pixels)
+    embed_queries = _embedding(embeddings, trust, max_pixels)
     return classify_file(embeddings, queries, k, embed_queries, index, max_distance)
 
 
@@ -195,14 +206,14 @@ def check_max_pixels(max_pixels: int) -> None:
 
 
 def _embedding(
-    trust: bool, max_pixels: int
+    path: str | Path, trust: bool, max_pixels: int
 ) -> Callable[[Sequence[str], ImageEmbeddings], np.ndarray]:
     """Returns a function that embeds images which are not in a file."""
 
     def embed(images: Sequence[str], stored: ImageEmbeddings) -> np.ndarray:
         from dml.runs.image_embeddings import embed_queries
 
-        return embed_queries(images, stored, trust, max_pixels)
+        return embed_queries(images, stored, path, trust, max_pixels)
 
     return embed
 

@@ -21,9 +21,10 @@ from PIL import ImageColor
 from torch import Tensor
 
 from dml.config.schema import Config
-from dml.config.stored_network import parse_network
+from dml.config.stored_network import locate_network, parse_network
 from dml.core.atomic_io import output_folder
 from dml.core.errors import UserError, first_line
+from dml.core.missing_paths import describe_missing
 from dml.core.option_values import MAX_IMAGE_PIXELS
 from dml.core.outputs import check_output
 from dml.core.progress import show_progress, show_task
@@ -32,7 +33,7 @@ from dml.core.row_store import open_store, open_store_folder, remove_store_folde
 from dml.data.decode import BACKGROUND as DEFAULT_BACKGROUND
 from dml.data.decode import map_in_threads
 from dml.data.image_dataset import ImageSource
-from dml.data.image_index import ImageIndex, Subset, describe_images
+from dml.data.image_index import ImageIndex, Subset, describe_images, file_of
 from dml.data.image_names import take_images, texts_of
 from dml.data.loaders import resolve_eval_batch_size
 from dml.data.preparation.image_check import count_transparent, find_undecodable
@@ -232,7 +233,7 @@ def _embed_all(request: _Request, path: Path, overwrite: bool, thumbnails: int) 
         images = _leave_out_undecodable(images)
     origin = _describe_origin(request, images.index)
     ours = partial(_is_of, origin, request.network, _names(images.index))
-    check_output(path, "output", (), ours, overwrite)
+    check_output(path, "output", (), ours, overwrite, hint=_advise_replacing(request, path))
     if network is None:
         network = _open_network(request, options)
     model = _make_model(network, options, images.index)
@@ -243,6 +244,7 @@ def _embed_all(request: _Request, path: Path, overwrite: bool, thumbnails: int) 
         log.warning("note: %s", note)
     made_by = _describe(request, options, model, origin)
     states = _read_states(request, model.index)
+    _advise_to_append(request, path, made_by, model.index)
     output_folder(path.parent)
     folder = path.with_name(f".{path.name}.partial")
     with translate_resource_errors(), open_store_folder(folder):
@@ -266,6 +268,49 @@ def _embed_all(request: _Request, path: Path, overwrite: bool, thumbnails: int) 
         embedding_file.write_embeddings(path, embeddings, viewer)
     remove_store_folder(folder)
     return embedding_file.open_embeddings(path)
+
+
+def _advise_replacing(request: _Request, path: Path) -> str:
+    """Returns the options for an output that exists: `--append` too, where it may take images."""
+    stored = _read_appendable(request, path)
+    if stored is None or stored.made_by.get("network") != request.network:
+        return "--overwrite"
+    return "--append, which keeps its rows and adds these images, or --overwrite"
+
+
+def _advise_to_append(
+    request: _Request, path: Path, made_by: dict[str, Any], index: ImageIndex
+) -> None:
+    """Prints a note where a file that is replaced has rows of some of the images already."""
+    stored = _read_appendable(request, path)
+    if stored is None:
+        return
+    known = int(np.isin(_names(index), stored.paths).sum())
+    new = len(index.images) - known
+    if not known or not new:
+        return
+    try:
+        check_appendable(stored, made_by, path)
+    except UserError:
+        return
+    log.warning(
+        "note: %s has rows of %s of these images; --append embeds the other %s alone",
+        path,
+        f"{known:,}",
+        f"{new:,}",
+    )
+
+
+def _read_appendable(request: _Request, path: Path) -> ImageEmbeddings | None:
+    """Returns a file to which images of a request may be appended; None: there is none."""
+    if not path.is_file() or not _is_listed(request.images):
+        return None
+    try:
+        stored = embedding_file.open_embeddings(path, decoded=False)
+        check_known(stored, path)
+    except UserError:
+        return None
+    return None if has_viewer_columns(path) else stored
 
 
 def _check_thumbnails(side: int, output: str | Path | None, compress: str | None) -> None:
@@ -635,6 +680,7 @@ def find_background(made_by: dict[str, Any]) -> str:
 def embed_queries(
     queries: Sequence[str],
     stored: ImageEmbeddings,
+    path: str | Path,
     trust: bool = False,
     max_pixels: int = MAX_IMAGE_PIXELS,
 ) -> np.ndarray:
@@ -643,11 +689,13 @@ def embed_queries(
     Args:
         queries: the images.
         stored: content of the file.
+        path: of the file.
         trust, max_pixels: see `dml.search`.
 
     Raises:
         UserError: the network is missing or has changed, or an image cannot be read.
     """
+    _check_queries(queries)
     made_by = stored.made_by
     if not made_by.get("network"):
         raise UserError("query: the file does not say which network made it; take images of it")
@@ -657,7 +705,7 @@ def embed_queries(
     if not all(number is None or isinstance(number, int) for number in model):
         raise UserError(f"network: {source} names no model by its repeat and fold")
     request = _Request(
-        network.name,
+        locate_network(network.name, path),
         queries,
         *model,
         features=bool(made_by.get("features")),
@@ -668,6 +716,17 @@ def embed_queries(
     if embedded.made_by["weights"] != made_by.get("weights"):
         raise UserError(f"network: {made_by['network']} has changed since it made the file")
     return embedded.embeddings
+
+
+def _check_queries(queries: Sequence[str]) -> None:
+    """Raises UserError for a query that is a folder, or does not exist."""
+    for query in queries:
+        file = file_of(query)
+        if os.path.isdir(file):
+            raise UserError(f"query: {query} is a folder; name images, such as {file}/*")
+        if not os.path.lexists(file):
+            problem = describe_missing(file, "give an image, or the number of a row")
+            raise UserError(f"query: {problem}")
 
 
 @restored_process_state()

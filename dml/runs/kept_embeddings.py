@@ -115,8 +115,7 @@ def _read_test(run: StoredRun, builder: Builder) -> Split:
     """
     with show_task(f"reading {builder.config.data.variant}"):
         index = builder.index(builder.read_dataset())
-    if RunFolder(run.folder).has_other_images(index):
-        raise UserError(
-            f"compare: the images of {run.id} are others today than when it was trained"
-        )
+    folder = RunFolder(run.folder)
+    if folder.has_other_images(index):
+        raise UserError(f"compare: {run.id}: {folder.describe_other_images(index)}; put them back")
     return protocol_test(builder.config.protocol.splits, index)

@@ -37,6 +37,7 @@ from dml.models.embedder import Embedder
 from dml.models.identity import FeatureNetwork, Identity
 from dml.models.lora import OtherWeightsError, merge_adapters
 from dml.runs.build import Builder
+from dml.runs.console import describe_thresholds
 from dml.runs.exported_forms import write_form_files
 from dml.runs.folder.code_changes import describe_changed_code
 from dml.runs.folder.exported_folder import (
@@ -72,7 +73,7 @@ tags: [metric-learning, image-retrieval, feature-extraction]
 A network ({c.backbone[name]}) that embeds images in {network.embedding_size} dimensions, trained to
 bring a class together. `embedder, transform = dml.load(<this folder>)` loads it.
 
-`{network.input}`
+Input: {input}.
 
 Data {c.data.variant}, loss {c.loss[name]}, method {c.method[name]}, protocol {c.protocol.name},
 seed {c.seed}, repeat {repeat}, fold {fold}. {scores}
@@ -252,15 +253,22 @@ def load_embedder(
     if is_export:
         check_belonging(Path(folder))
     try:
-        weights = load_file(path) if is_export else read_checkpoint(path)["embedder"]
+        weights = load_file(path) if is_export else _read_best(path)["embedder"]
         embedder.load_state_dict(weights)
     except OtherWeightsError as error:
         place = config.backbone["weights"]
         raise UserError(f"load: {path}: {error} (backbone.weights={place})") from error
+    except UserError:
+        raise
     except Exception as error:  # of many classes: a damaged file, a missing entry, another shape
         reason = (str(error).splitlines() or [""])[-1].strip()
         raise UserError(f"load: {path} is damaged or of another network: {reason}") from error
     return embedder.eval()
+
+
+def _read_best(path: Path) -> dict[str, Any]:
+    """Returns the best checkpoint of a run; see `read_checkpoint`."""
+    return read_checkpoint(path, "load", "put the file back, or train the run again")
 
 
 def _build_network(config: Config, has_adapters: bool) -> Embedder:
@@ -391,7 +399,13 @@ def write_export(
     # Copies: safetensors refuses tensors that share memory.
     weights = {name: value.clone() for name, value in embedder.state_dict().items()}
     numbers = {"repeat": repeat or 0, "fold": fold or 0}
-    card = TEXT.format(c=config, network=embedder, scores=_describe_scores(run), **numbers)
+    card = TEXT.format(
+        c=config,
+        network=embedder,
+        input=_describe_input(config, embedder),
+        scores=_describe_scores(run, (repeat or 0, fold or 0)),
+        **numbers,
+    )
     edited, differences = read_edited_card(target), {}
     chosen = {"onnx": onnx, "torch_export": torch_export}
     forms = [name for name, is_chosen in chosen.items() if is_chosen]
@@ -414,8 +428,32 @@ def write_export(
     return Exported(Path(folder), edited is not None, differences)
 
 
-def _describe_scores(run: RunFolder) -> str:
-    """Returns the scores of a run, for its card."""
+def _describe_input(config: Config, embedder: Embedder) -> str:
+    """Returns how an image becomes an input of a network, for its card."""
+    spec = embedder.input
+    side = config.transform.size or spec.size
+    size = "images as large as those of the data, which are not resized"
+    if side is not None:
+        size = f"images of {side} x {side} pixels"
+    return (
+        f"{size}, channels {spec.channel_order}, values from 0 to {spec.scale:g}, normalized by "
+        f"mean {_join(spec.mean)} and std {_join(spec.std)}; the transform that is loaded does so"
+    )
+
+
+def _join(numbers: Sequence[float]) -> str:
+    """Returns numbers as `(0.485, 0.456, 0.406)`."""
+    texts = [f"{number:g}" for number in numbers]
+    return f"({', '.join(texts)})"
+
+
+def _describe_scores(run: RunFolder, model: tuple[int, int]) -> str:
+    """Returns the scores of a run, and the thresholds of a model, for its card.
+
+    Args:
+        run: its folder.
+        model: repeat and fold.
+    """
     summary = run.read_summary()
     if summary is None or not summary["metrics"]:
         return "No scores: it is not finished, or has no test."
@@ -426,6 +464,13 @@ def _describe_scores(run: RunFolder) -> str:
     for name, value in summary["metrics"].items():
         if is_score(name):
             lines.append(f"- {metric_label(name)} {100 * value['mean']:.2f}")
+    thresholds: list[str] = []
+    for job in summary["jobs"]:
+        if (job["repeat"], job["fold"]) == model:
+            thresholds = describe_thresholds(job["metrics"])
+    if thresholds:
+        lines.append("\nTwo images match if their embeddings are nearer than a threshold:\n")
+        lines += [f"- {line}" for line in thresholds]
     return "\n".join(lines)
 
 

@@ -127,18 +127,20 @@ def load_loss(
     """
     builder = Builder(config)
     index = index or builder.index()
-    if RunFolder(folder).has_other_images(index):
+    run = RunFolder(folder)
+    if run.has_other_images(index):
         raise UserError(
-            f"load: the images of {folder} have changed since the training, so that the classes of "
-            f"its loss are not known; put them back, or load without loss=True"
+            f"load: {run.describe_other_images(index)} of {folder}, so that the classes of its "
+            f"loss are not known; put them back, or load without loss=True"
         )
     protocol, noise = config.protocol, config.data.label_noise
     jobs = create_jobs(protocol.splits, protocol.repeats, index, noise, config.seed)
     job = next(job for job in jobs if job.key == (repeat, fold))
     weights = Path(folder, "checkpoints", f"repeat{repeat}-fold{fold}", "best.pt")
     method = builder.method(job.train.num_classes, embedding_size)
+    checkpoint = read_checkpoint(weights, "load", "put the file back, or train the run again")
     try:
-        method.load_state_dict(read_checkpoint(weights)["method"])
+        method.load_state_dict(checkpoint["method"])
     except Exception as error:  # of many classes: a missing entry, another shape
         raise UserError(f"load: {weights} has another loss: {first_line(error)}") from error
     loss = getattr(method, "loss", None)

@@ -16,6 +16,7 @@ from dml.data.protocol import Split
 from dml.models.embedder import NORMALIZERS, Embedder
 from dml.retrieval import class_mean_accuracy, neighbor_accuracy
 from dml.retrieval.embeddings import SplitEmbeddings
+from dml.retrieval.identification import Identification, identify
 from dml.runs.build import Builder
 from dml.runs.embeddings import Evaluator
 from dml.training.device import autocast
@@ -121,6 +122,15 @@ class Model:
                 raise UserError(f"evaluation: {error}") from error
 
         return self.world.broadcast_from_main(score)
+
+    def identify(self, embeddings: SplitEmbeddings, references: SplitEmbeddings) -> Identification:
+        """Returns the classes of queries by training images, as `accuracies` counts them.
+
+        Raises:
+            UserError: embeddings are not finite.
+        """
+        normalize = NORMALIZERS[self.embedder.normalize]
+        return identify(embeddings, references, normalize, self.config.protocol.neighbors)
 
     def _create_evaluator(self, split: Split) -> Evaluator:
         """Returns the evaluator of a network on a split."""

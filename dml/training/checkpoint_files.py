@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -23,12 +24,17 @@ from dml.core.atomic_io import replace_file
 from dml.core.deadline import note_saved
 from dml.core.errors import UserError, first_line
 from dml.core.fault_injection import fault_point
+from dml.core.file_formats import find_table
 from dml.core.locks import check_held
+from dml.core.plain_text import show_line
 from dml.core.regular_files import open_regular
 from dml.core.run_log import run_logger
 from dml.training.process_group import SINGLE_PROCESS, ProcessGroup
 
 HAS_BEST = "has_best"  # in the last state: whether `best.pt` was written before it
+IDENTITY = "identity"  # that every checkpoint of a run has
+OTHER_CLASS = "GLOBAL"  # in torch's message on a class that it does not load
+SHOWN, SHOWN_LENGTH = 4, 80  # names of a dictionary, and characters of them, in a message
 
 
 class Checkpoints:
@@ -130,7 +136,7 @@ class Checkpoints:
         # equal states would give different files.
         with replace_file(path) as temporary, open(temporary, "wb") as file:
             try:
-                torch.save({"identity": self.identity, **state}, file)
+                torch.save({IDENTITY: self.identity, **state}, file)
             except RuntimeError as error:  # torch's writer ends the file after a failed write too
                 raise error.__context__ or error from None
 
@@ -171,7 +177,7 @@ class Checkpoints:
         if not path.exists():
             return None
         state = read_checkpoint(path)
-        stored = state.get("identity", {})
+        stored = state[IDENTITY]
         for key in sorted(stored.keys() | self.identity.keys()):
             # As text: NaN is not equal to itself.
             if repr(stored.get(key)) != repr(self.identity.get(key)):
@@ -182,21 +188,45 @@ class Checkpoints:
         return state
 
 
-def read_checkpoint(path: str | Path) -> dict[str, Any]:
+def read_checkpoint(
+    path: str | Path, option: str = "resume", advice: str = "overwrite=true starts over"
+) -> dict[str, Any]:
     """Reads a checkpoint onto the CPU.
 
+    Args:
+        path: of the file.
+        option: that names it, for messages.
+        advice: what to do if it cannot be read, for messages.
+
     Raises:
-        UserError: it is not a complete checkpoint.
+        UserError: it is not a complete checkpoint, or another program wrote it.
     """
     try:
         with open_regular(path) as file:
-            content: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
+            content: Any = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises RuntimeError, EOFError, UnpicklingError, OSError…
-        raise UserError(
-            f"resume: {path} is not a complete checkpoint ({type(error).__name__}); "
-            f"overwrite=true starts over"
-        ) from error
+        problem = _describe_unreadable(Path(path), error)
+        raise UserError(f"{option}: {path} {problem}; {advice}") from error
+    if not isinstance(content, dict) or IDENTITY not in content:
+        kind = type(content).__name__
+        if isinstance(content, dict):
+            names = ", ".join(map(str, list(content)[:SHOWN]))
+            kind = f"a dictionary of {names}"[:SHOWN_LENGTH]
+        problem = f"is no checkpoint of a run: another program wrote it ({show_line(kind)})"
+        raise UserError(f"{option}: {path} {problem}; {advice}")
     return content
+
+
+def _describe_unreadable(path: Path, error: Exception) -> str:
+    """Returns what a file is that torch cannot read: one of another program, or damaged."""
+    if isinstance(error, UnpicklingError) and OTHER_CLASS in str(error):
+        return (
+            "is no checkpoint of a run: another program wrote it, with classes that are not loaded"
+        )
+    kind = find_table(path)
+    if kind:
+        return f"is no checkpoint of a run, but {kind} of another program"
+    return f"is not a complete checkpoint ({type(error).__name__})"
 
 
 @contextmanager

@@ -18,7 +18,10 @@ SLIPS = {  # words → the option, and what helps
     "lr=0.1": ("lr", "no such option; did you mean 'optim.lr'?"),
     "cub": ("cub", "write data=cub"),
     "data=cub": ("data.root", ""),
-    "data=folder data.root=/nowhere": ("data.root", "no folder or CSV file /nowhere; set it with"),
+    "data=folder data.root=/nowhere": (
+        "data.root",
+        "/nowhere does not exist; set it with",
+    ),
     "protocol=mlrc data=folder": ("data.root", "set it with data.root"),
     "backbone=timm": ("backbone.model", "missing; write backbone.model=<value>"),
     "search={}": ("search", "add search=bayes"),

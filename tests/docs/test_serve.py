@@ -6,6 +6,7 @@ Where onnxruntime is missing, a stand-in runs the network by PyTorch.
 import importlib.util
 import json
 import re
+import shutil
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -99,6 +100,8 @@ def test_the_service_returns_the_nearest_photos(workplace):
         answer = client.post("/neighbors?k=3", content=content, headers=JPEG)
         assert [row["path"] for row in answer.json()] == expected
         assert expected[0] == "photos/kind1/6.jpg"
+        classes = [row["label"] for row in answer.json()]
+        assert classes == [Path(path).parent.name for path in expected]
         computed = [row["distance"] for row in answer.json()]
         np.testing.assert_allclose(computed, distances, atol=1e-5)
         for body in (b"", b"text", content[:300], b"\x89PNG\r\n\x1a\n"):
@@ -108,6 +111,15 @@ def test_the_service_returns_the_nearest_photos(workplace):
     for wrong in ("0", "-1", "x"):
         answer = client.post(f"/neighbors?k={wrong}", content=content, headers=JPEG)
         assert answer.status_code == 422
+
+
+def test_photos_without_classes_have_no_label(workplace):
+    shutil.copy("new.jpg", "photos/9.jpg")  # outside of the folders of classes
+    dml.embed("my-net", "photos", "photos.parquet")
+    content = (workplace / "new.jpg").read_bytes()
+    answer = serve({}).post("/neighbors?k=2", content=content, headers=JPEG).json()
+    assert [row["label"] for row in answer] == [None, None]
+    assert {row["path"] for row in answer} == {"photos/9.jpg", "photos/kind1/6.jpg"}
 
 
 @pytest.mark.promise(

@@ -169,7 +169,8 @@ def test_other_images_than_those_of_the_run(compared, folders):
     dataset = RunFolder(folders["ms"]).dataset
     stored = json.loads(dataset.read_text())
     dataset.write_text(json.dumps(stored | {"fingerprint": "0"}))
-    assert "are others today than when it was trained" in compared("ms", "triplet")[0]
+    (line,) = compared("ms", "triplet")
+    assert "images, as in the training, but not the same; put them back" in line
     shutil.copy(folders["triplet"] / KEPT, folders["ms"] / KEPT)
     assert "are of other images, which have no paths" in compared("ms", "triplet")[0]
 
@@ -234,7 +235,7 @@ def test_files_of_embeddings_and_a_run(compared, folders, tmp_path):
 @pytest.mark.parametrize(
     ("words", "status", "message"),
     [
-        (("a.npz", "gone.npz"), 1, "gone.npz cannot be read"),
+        (("a.npz", "gone.npz"), 1, "gone.npz does not exist"),
         (("a.npz", "a.npz", "--no-queries"), 2, "--no-queries: files of embeddings"),
         (("ms", "ms", "--metrics", "nmi"), 1, "'nmi' is no score of each query"),
         (("ms", "ms", "--metrics", "nmi", "--no-queries"), 2, "--metrics: has no effect"),

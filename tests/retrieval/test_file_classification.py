@@ -28,6 +28,17 @@ def test_classes_of_rows_without_themselves(file):
     assert table["mean_distance"].tolist() == [1.25, 1.5, 15]
 
 
+def test_classes_with_fewer_images_than_vote_are_counted(file, capsys):
+    dml.classify(file, [0], k=1)
+    assert capsys.readouterr().err == ""
+    dml.classify(file, [0], k=3)
+    note = "note: 1 of 3 classes have fewer than 3 images (-k), the smallest 1 (c): larger"
+    assert note in capsys.readouterr().err
+    table = dml.classify(file, [0, 6], k=10)
+    assert table["votes"].tolist() == pytest.approx([3 / 6, 3 / 6])  # of six others, as b has three
+    assert "find 6 images" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("chunk", [2, 3, 65_536])
 @pytest.mark.parametrize("is_unit", [True, False])
 def test_classes_depend_neither_on_the_order_of_rows_nor_on_how_they_are_read(

@@ -108,7 +108,7 @@ def test_queries_of_several_lengths_classes_and_origins_are_told_apart(tmp_path,
 
 
 @pytest.mark.parametrize("k", [5, 6])
-def test_a_query_of_the_file_and_a_new_one_find_as_many(tmp_path, k):
+def test_a_query_of_the_file_and_a_new_one_find_as_many(tmp_path, k, capsys):
     """Of six rows, one of them finds five others, and a new image six."""
     path = write(tmp_path / "x.npz", rows=6)
     new = np.ones((1, 4), np.float32)
@@ -116,8 +116,11 @@ def test_a_query_of_the_file_and_a_new_one_find_as_many(tmp_path, k):
         _, table = file_search.search_file(path, ["new.png", 2], k, lambda *_: new)
         assert sorted(table["row"][k:]) == [0, 1, 3, 4, 5]
         return
-    with pytest.raises(UserError, match="k: 6 is not between 1 and 5"):
-        file_search.search_file(path, ["new.png", 2], k, lambda *_: new)
+    _, table = file_search.search_file(path, ["new.png", 2], k, lambda *_: new)
+    assert len(table["row"]) == 10  # as many for both
+    assert sorted(table["row"][5:]) == [0, 1, 3, 4, 5]
+    assert table["rank"].tolist() == [1, 2, 3, 4, 5] * 2
+    assert "find 5 images in the file" in capsys.readouterr().err
     _, table = file_search.search_file(path, ["new.png"], k, lambda *_: new)
     assert sorted(table["row"]) == [*range(6)]
 

@@ -204,3 +204,38 @@ def test_the_recall_of_an_index_that_misses_pairs(tmp_path, monkeypatch, queries
 def test_wrong_input(tmp_path, points, limit, message):
     with pytest.raises(UserError, match=message):
         find_near_duplicates(write(tmp_path / "x.npz", points), limit)
+
+
+def test_without_a_gap_the_nearest_unequal_pair_is_named(tmp_path):
+    points = make(rows=60, width=8, copies=3, noise=0, seed=4)  # three copies are equal
+    paths = np.array([f"{row}.png" for row in range(len(points))])
+    distances = reference(points, 9.0)[2]
+    first, second, distances = (part[distances > 1e-3] for part in reference(points, 9.0))
+    made = find_near_duplicates(write(tmp_path / "x.npz", points, paths=paths))
+    assert made.count == 3
+    line = next(line for line in made.describe() if line.startswith("nearest"))
+    assert f"{first[0]}.png and {second[0]}.png: distance {distances[0]:.4g}," in line
+    unit = points.astype(np.float64)
+    similarity = unit[first[0]] @ unit[second[0]]
+    assert f"cosine similarity {similarity:.4f};" in line
+    limit = float(line.split("--max-distance ")[1].split()[0])
+    assert distances[0] <= limit < 1.2 * distances[0]
+    asked = find_near_duplicates(tmp_path / "x.npz", limit)
+    listed = asked.pairs[["row", "other_row"]].to_numpy().tolist()
+    assert [first[0], second[0]] in listed
+    assert not asked.nearest
+
+
+@pytest.mark.parametrize("scale", [1e-30, 9.99e-4, 1.0, 1e6])
+def test_the_option_of_the_nearest_pair_is_above_its_distance(tmp_path, scale):
+    write(tmp_path / "x.npz", scale * np.array([[0.0, 1], [0, 2], [9, 9]]))
+    line = find_near_duplicates(tmp_path / "x.npz").nearest
+    limit = float(line.split("--max-distance ")[1].split()[0])
+    assert scale < limit <= 1.11 * scale
+    assert line.startswith("0 and 1: distance ")
+
+
+def test_equal_embeddings_alone_have_no_nearest_pair(tmp_path):
+    made = find_near_duplicates(write(tmp_path / "x.npz", np.ones((5, 3))))
+    assert made.count == 10
+    assert not made.nearest

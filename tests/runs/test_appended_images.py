@@ -293,7 +293,7 @@ def test_the_index_follows(photos, monkeypatch):
         ({"images": ["photos/kind0/00.png"]}, "append: images must be a folder"),
         ({"images": "data=digits"}, "append: images must be a folder"),
         ({"overwrite": True}, "append: --overwrite replaces"),
-        ({"images": "photos/none"}, "no folder"),
+        ({"images": "photos/none"}, "photos/none does not exist"),
     ],
 )
 def test_refused(photos, change, message):

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from PIL import Image
@@ -119,6 +120,55 @@ def test_evaluate_prints_the_accuracy_by_logits_of_the_loss(photos, tmp_path, wo
     assert json.loads(path.read_text())["metrics"]["accuracy_loss"] == right / len(tested)
 
 
+@pytest.fixture
+def mixed(run, photos, tmp_path) -> tuple[Path, Path]:
+    """A run folder, and its images, of which two test images have other pixels: noise."""
+    again = shutil.copytree(run, tmp_path / "run")
+    (again / "dataset.json").unlink()  # it would refuse other images
+    moved = shutil.copytree(photos, tmp_path / "mixed")
+    shutil.rmtree(moved / ".cache", ignore_errors=True)
+    index = divide_classes(read_folder(moved, 0, shared_classes=True), Shares(0.2, 0.2, 0))
+    tested = np.flatnonzero(index.roles == "test")
+    for row, other in ((tested[0], tested[-1]), (tested[-1], tested[0])):
+        shutil.copy(Path(photos, Path(index.images[other]).relative_to(moved)), index.images[row])
+    return again, moved
+
+
+def test_the_page_of_errors_names_wrongly_identified_images(mixed, evaluated, tmp_path):
+    """Two test images are swapped with those of another class."""
+    folder, images = mixed
+    words = (f"run={folder}", f"data.root={images}", "errors=true", "per_query=true")
+    metrics = evaluated(*words, given=("run", "data.root", "errors", "per_query"))["metrics"]
+    table = pd.read_csv(folder / "per_query.csv")
+    for column, name in (("mean", "class_mean"), ("neighbors", "neighbors")):
+        is_right = table[f"class_by_{column}"] == table["label"]
+        assert is_right.mean() == metrics[f"accuracy_{name}"]
+    is_wrong = table["class_by_mean"] != table["label"]
+    is_wrong |= table["class_by_neighbors"] != table["label"]
+    assert is_wrong.iloc[[0, -1]].all()
+    for name, label in (("reference", "class_by_neighbors"), ("right_reference", "label")):
+        classes = [Path(path).parent.name for path in table[name]]
+        assert classes == table[label].tolist()
+    index = divide_classes(read_folder(images, 0, shared_classes=True), Shares(0.2, 0.2, 0))
+    trained = {str(index.images[row]) for row in np.flatnonzero(index.roles == "train")}
+    assert {*table["reference"], *table["right_reference"]} <= trained
+    page = (folder / "errors.html").read_text(encoding="utf-8")
+    part = page[page.index('id="identified"') : page.index('id="worst"')]
+    assert part.count('class="mistake"') == is_wrong.sum()
+    for row in np.flatnonzero(is_wrong):
+        assert table["query"][row] in part
+        assert table["right_reference"][row] in part
+
+
+def test_a_page_without_errors_of_identification_says_so(run, evaluated, tmp_path, monkeypatch):
+    words = (f"run={run}", "errors=true", f"outputs={tmp_path}")
+    nothing = np.zeros(8, bool)
+    monkeypatch.setattr("dml.retrieval.identification.Identification.is_wrong", nothing)
+    evaluated(*words, given=("run", "errors", "outputs"))
+    (page,) = tmp_path.rglob("errors.html")
+    assert "say the right class of every query" in page.read_text(encoding="utf-8")
+
+
 class MethodWithoutLoss(torch.nn.Module):
     """As a method of a user may be: it computes its loss itself."""
 
@@ -151,7 +201,15 @@ def test_other_images_are_refused_by_a_line(run, tmp_path, capsys):
     others = class_folders(tmp_path / "others", classes=4, per_class=9)
     assert commands.evaluate([f"run={run}", f"data.root={others}", f"outputs={tmp_path}"]) == 1
     shown = capsys.readouterr().err
-    assert "data.root: the images are others than those that the run was trained on" in shown
+    assert "data.root: others has 36 images, 4 fewer than in the training" in shown
+    assert "columns path,label,split and test in each row: data.root=<file>.csv" in shown
+    more = class_folders(tmp_path / "more", classes=4, per_class=11)
+    assert commands.evaluate([f"run={run}", f"data.root={more}", f"outputs={tmp_path}"]) == 1
+    assert "more has 44 images, 4 more than in the training" in capsys.readouterr().err
+    same = class_folders(tmp_path / "same", classes=4, per_class=10)
+    (same / "class_0" / "0.jpg").rename(same / "class_0" / "renamed.jpg")
+    assert commands.evaluate([f"run={run}", f"data.root={same}", f"outputs={tmp_path}"]) == 1
+    assert "same has 40 images, as in the training, but not the same" in capsys.readouterr().err
 
 
 def test_a_list_of_test_images_alone_is_scored_with_a_note(run, photos, tmp_path, capsys):

@@ -96,6 +96,7 @@ def test_the_page_of_a_file(evaluated, photos, tmp_path):
     assert "prefers-color-scheme: dark" in text
     for heading in ("Worst queries", "Hardest classes", "Confused classes", "Distances"):
         assert heading in page.text
+    assert "identified" not in page.text  # there are no training images
     assert not (tmp_path / "x.per_query.csv").exists()
 
 

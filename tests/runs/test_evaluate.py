@@ -196,11 +196,69 @@ def test_measures_of_a_run_and_of_its_embeddings(run_tiny, evaluated, tmp_path):
     assert (folder / "embeddings.match_errors.png").exists()
 
 
+def test_measures_of_the_run_are_the_default(run_tiny, evaluated, capsys):
+    """Those that need the training are left out; `[]` asks for none; other images may have none."""
+    names = "fnmr_at_fmr_0.01,uniformity,utilization"
+    summary, folder = run_tiny("protocol=holdout", f"evaluation.measures=[{names}]")
+    metrics = evaluated(f"run={folder}", given=("run",))["metrics"]
+    for name in ("fnmr_at_fmr_0.01", "fnmr_at_fmr_0.01_threshold", "uniformity"):
+        expected = summary["metrics"][name]["mean"]
+        assert metrics[name] == pytest.approx(expected, rel=1e-4, abs=1e-6)
+    assert "utilization" not in metrics
+    assert "threshold   FNMR@FMR 0.01" in capsys.readouterr().out
+    words = (f"run={folder}", "evaluation.measures=[]")
+    metrics = evaluated(*words, given=("run", "evaluation.measures"))["metrics"]
+    assert not {"fnmr_at_fmr_0.01", "uniformity"} & metrics.keys()
+
+
+def test_measures_of_a_run_that_do_not_fit_other_images_are_left_out(
+    run_tiny, evaluated, monkeypatch, capsys
+):
+    _, folder = run_tiny("evaluation.measures=[uniformity]")
+
+    def fail(*more):
+        raise ValueError("labels: there must be pairs")
+
+    monkeypatch.setattr("dml.runs.evaluate.measure_embeddings", fail)
+    assert "map_at_r" in evaluated(f"run={folder}", given=("run",))["metrics"]
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "there must be pairs; the measures of the run are left out" in shown
+    with pytest.raises(UserError, match="there must be pairs"):
+        evaluated(
+            f"run={folder}",
+            "evaluation.measures=[uniformity]",
+            given=("run", "evaluation.measures"),
+        )
+
+
+def test_smaller_vectors_of_the_run_are_the_default(run_tiny, evaluated):
+    _, folder = run_tiny("evaluation.compress=[int8]")
+    result = evaluated(f"run={folder}", given=("run",))
+    assert "int8" in str(result["compression"])
+    words = (f"run={folder}", "evaluation.compress=[]")
+    assert "compression" not in evaluated(*words, given=("run", "evaluation.compress"))
+
+
 def test_measures_that_need_a_training(evaluated, tmp_path):
     np.savez(tmp_path / "x.npz", embeddings=np.eye(4), labels=[0, 0, 1, 1])
     words = (f"embeddings={tmp_path / 'x.npz'}", "evaluation.measures=[utilization]")
     with pytest.raises(ConfigError, match=r"evaluation\.measures: utilization needs the training"):
         evaluated(*words, given=("embeddings", "evaluation.measures"))
+
+
+@pytest.mark.parametrize("gallery", [None, 5])
+def test_recalls_as_large_as_the_gallery_have_a_note(evaluated, tmp_path, capsys, gallery):
+    arrays = {"embeddings": np.eye(6), "labels": [0, 0, 0, 1, 1, 1]}
+    if gallery:
+        arrays |= {"gallery_embeddings": np.eye(5, 6), "gallery_labels": [1, 1, 0, 0, 0]}
+    np.savez(tmp_path / "x.npz", **arrays)
+    words = (f"embeddings={tmp_path / 'x.npz'}", "recall_at=[1,4,5,90]")
+    metrics = evaluated(*words, given=("embeddings", "recall_at"))["metrics"]
+    assert metrics["recall_at_5"] == metrics["recall_at_90"] == 1
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "can find 5 images, so that Recall@K is 100 by definition for K = 5, 90" in shown
+    evaluated(words[0], "recall_at=[1,4]", given=("embeddings", "recall_at"))
+    assert "by definition" not in capsys.readouterr().out
 
 
 def test_measures_of_one_class(evaluated, tmp_path):

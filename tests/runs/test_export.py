@@ -167,6 +167,27 @@ def test_new_empty_and_linked_folders(runs, tmp_path):
     assert (tmp_path / "link").is_symlink()
 
 
+def test_the_card_has_the_input_and_the_thresholds_of_its_model(run_tiny, tmp_path):
+    words = ("protocol=holdout", "protocol.repeats=2", "evaluation.measures=[fnmr_at_fmr_0.01]")
+    summary, folder = run_tiny(*words, "protocol.epochs=1", "transform.size=20")
+    for job in summary["jobs"]:
+        dml.export(folder, tmp_path / "net", repeat=job["repeat"], fold=0)
+        card = (tmp_path / "net" / "README.md").read_text()
+        threshold = job["metrics"]["fnmr_at_fmr_0.01_threshold"]
+        assert f"- FNMR@FMR 0.01: distance {threshold:.6g}, by validation images" in card
+        assert card.count("distance") == 1
+        assert "Input: images of 20 x 20 pixels, channels rgb, values from 0 to 1," in card
+        assert "None" not in card
+
+
+def test_the_card_of_a_network_without_size_and_thresholds(runs, tmp_path):
+    dml.export(runs[0], tmp_path / "net")
+    card = (tmp_path / "net" / "README.md").read_text()
+    assert "Input: images as large as those of the data, which are not resized" in card
+    assert "None" not in card
+    assert "threshold" not in card
+
+
 def test_an_edited_card_is_kept(runs, tmp_path, capsys):
     target = tmp_path / "net"
     assert export_command([str(runs[0]), str(target)]) == 0

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import pickle
 import threading
 from pathlib import Path
 
@@ -103,6 +104,46 @@ def test_damaged_checkpoints_and_those_of_another_run_are_refused(checkpoints):
     checkpoints.last.write_bytes(checkpoints.last.read_bytes()[:1000])
     with pytest.raises(UserError, match=r"last\.pt is not a complete checkpoint"):
         checkpoints.load()
+
+
+class Foreign:
+    """A class of another program."""
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (torch.nn.Linear(2, 2), "another program wrote it, with classes that are not loaded"),
+        (Foreign(), "another program wrote it, with classes that are not loaded"),
+        ({"epoch": 3, "net": Foreign()}, "another program wrote it, with classes"),
+        ({"epoch": 3, "state_dict": {}}, r"wrote it \(a dictionary of epoch, state_dict\)"),
+        (torch.nn.Linear(2, 2).state_dict(), r"wrote it \(a dictionary of weight, bias\)"),
+        (torch.zeros(3), r"wrote it \(Tensor\)"),
+        ([1, 2], r"wrote it \(list\)"),
+        ({}, "another program wrote it"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("zipped", [True, False])
+def test_checkpoints_of_other_programs_are_called_so(tmp_path, content, message, zipped):
+    """As `torch.save` writes them today, and as it did before 2020."""
+    path = tmp_path / "last.pt"
+    torch.save(content, path, _use_new_zipfile_serialization=zipped)
+    with pytest.raises(UserError, match=f"^resume: .*is no checkpoint of a run: .*{message}"):
+        Checkpoints(tmp_path, {}).load()
+    with pytest.raises(UserError, match=r"^load: .*; train again$"):
+        read_checkpoint(path, "load", "train again")
+
+
+def test_other_files_are_no_checkpoints(tmp_path):
+    path = tmp_path / "last.pt"
+    path.write_bytes(pickle.dumps({"a": 1}))
+    with pytest.raises(UserError, match="is no checkpoint of a run, but a pickle of another"):
+        read_checkpoint(path)
+    for content in (b"", b"{", b"PK\x03\x04", bytes(1000), b"a" * 5000):
+        path.write_bytes(content)
+        with pytest.raises(UserError, match="is not a complete checkpoint"):
+            read_checkpoint(path)
 
 
 @pytest.mark.parametrize(

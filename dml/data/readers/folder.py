@@ -20,11 +20,12 @@ from dml.core.class_labels import check_names
 from dml.core.counts import count_of, verb_for
 from dml.core.errors import UserError, first_line
 from dml.core.file_formats import find_archive, find_table
+from dml.core.missing_paths import describe_missing
 from dml.core.plain_text import show_line
 from dml.core.regular_files import is_shell_pipe, read_regular_text
 from dml.core.text_columns import plain_text_columns
 from dml.data.image_formats import is_readable, readable_suffixes
-from dml.data.image_index import TESTED, ImageIndex, split_box
+from dml.data.image_index import TESTED, ImageIndex, file_of, split_box
 from dml.data.image_names import ImageNames, as_names, texts_of
 from dml.data.readers.folder_names import (
     VALIDATION,
@@ -87,7 +88,8 @@ def read_folder(
     if root.is_symlink() and not root.exists():
         raise UserError(f"data.root: {root} is a link to nothing or to itself; link it again")
     if not root.exists():
-        raise UserError(f"data.root: no folder or CSV file {root}; set it with data.root=<path>")
+        problem = describe_missing(root, "set it with data.root=<folder or CSV file>")
+        raise UserError(f"data.root: {problem}")
     files: Sequence[Path]
     if root.is_dir():
         files, table = _read_folders(root)
@@ -216,9 +218,21 @@ def list_images(
         raise UserError(f"images: none in {source}; their names end in {endings}")
     missing = find_missing(files)
     if missing:
-        first = show_line(str(missing[0]))
-        raise UserError(f"images: {len(missing)} of {len(files)} do not exist, first {first}")
+        raise UserError(f"images: {_describe_no_files(missing, len(files))}")
     return files, dict(zip(texts_of(files), labels, strict=False))
+
+
+def _describe_no_files(missing: Sequence[Path], total: int) -> str:
+    """Returns how many of some images are no files, and what the first is instead."""
+    first = file_of(missing[0])
+    if os.path.isdir(first):
+        shown = show_line(str(first))
+        problem = f"{shown} is a folder; name the images in it, or the folder alone"
+    else:
+        problem = describe_missing(first)
+    if total == 1:
+        return problem
+    return f"{len(missing)} of {total} are no files, first: {problem}"
 
 
 def _list_source(source: Path) -> tuple[Sequence[Path], list[str]]:
@@ -256,6 +270,8 @@ def _list_lines(source: Path) -> list[Path]:
     try:
         text = read_regular_text(source, typed=True, encoding="utf-8-sig")
     except (OSError, ValueError) as error:
+        if not os.path.lexists(source):
+            raise UserError(f"images: {describe_missing(source)}") from error
         raise UserError(f"images: {source} is no folder, image or list of paths") from error
     folder = Path() if is_shell_pipe(source) else source.parent
     lines = [line.strip() for line in text.split("\n")]

@@ -162,6 +162,20 @@ class RunFolder:
         known = self.fingerprint()
         return known is not None and known != index.fingerprint()
 
+    def describe_other_images(self, index: ImageIndex) -> str:
+        """Returns how many images a dataset has, and how many it had when the run was started."""
+        stored = None
+        with suppress(UserError):  # a damaged file tells nothing
+            stored = read_json(self.dataset)
+        before = stored.get("images") if isinstance(stored, dict) else None
+        now = len(index.labels)
+        if before == now:
+            return f"{index.name} has {now:,} images, as in the training, but not the same"
+        if not isinstance(before, int):
+            return f"{index.name} has other images than in the training"
+        change = f"{abs(now - before):,} {'more' if now > before else 'fewer'}"
+        return f"{index.name} has {now:,} images, {change} than in the training"
+
     def fingerprint(self) -> str | None:
         """Returns the fingerprint of the dataset of the run; None if it is not known."""
         stored = None

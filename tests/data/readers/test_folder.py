@@ -100,7 +100,7 @@ def test_one_class_that_is_called_as_a_split_is_a_class(tmp_path: Path):
 
 
 def test_place_without_images_is_explained(tmp_path: Path):
-    with pytest.raises(UserError, match="no folder or CSV file"):
+    with pytest.raises(UserError, match=r"does not exist; set it with data\.root="):
         read_folder(tmp_path / "absent")
     with pytest.raises(UserError, match="images of 0 classes"):
         read_folder(tmp_path)

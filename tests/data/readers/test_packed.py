@@ -451,7 +451,7 @@ WRONG: dict[str, tuple[Callable[[Path], Any], str]] = {
         lambda at: write_table(at / "t.parquet", label=LABELS).rename(at / "t.tar"),
         r"t\.tar: it is a Parquet file, not a tar archive",
     ),
-    "missing": (lambda at: at / "none.tar", r"no folder or CSV file .*none\.tar"),
+    "missing": (lambda at: at / "none.tar", r"none\.tar does not exist"),
 }
 
 
