@@ -16,6 +16,7 @@ from dml.cli.shared_options import (
     check_embeddings,
     refuse_empty,
 )
+from dml.core.counts import count_of, verb_for
 from dml.core.csv_cells import write_csv, write_csv_columns
 from dml.core.errors import ConfigError, UserError
 from dml.core.option_values import MAX_IMAGE_PIXELS
@@ -153,7 +154,8 @@ def _search(options: dict[str, Any]) -> Columns:
     left_out = all_neighbors - len(neighbors["row"])
     if left_out:
         print_plain(
-            f"note: {left_out} of {all_neighbors} neighbors are left out, at a distance of "
+            f"note: {left_out} of {count_of(all_neighbors, 'neighbor')} "
+            f"{verb_for(left_out, 'is', 'are')} left out, at a distance of "
             f"{limit:g} or beyond (--max-distance)",
             file=sys.stderr,
         )
