@@ -37,7 +37,7 @@ def fit_table(columns: Mapping[str, Sequence[Any]], width: int) -> str:
         width: of the terminal, in columns.
     """
     shown, below = dict(columns), []
-    for title, values in reversed(columns.items()):
+    for title, values in reversed(list(columns.items())):
         if _width(shown) <= width:
             break
         is_constant = values[0] is not None and all(value == values[0] for value in values)
