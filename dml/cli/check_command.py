@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import sys
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -58,6 +60,7 @@ def main(words: Sequence[str]) -> int:
     from dml.cli.machine.checks import list_common_checks, list_other_checks
     from dml.training.process_group import distributed_session
 
+    _note_separate_tasks()
     with distributed_session("auto", timedelta(seconds=LIMIT_SECONDS)) as world:
         outcomes = _perform_all(list_common_checks(outputs, world), world.is_main)
     if not world.is_main:
@@ -84,6 +87,21 @@ def _parse_outputs(words: Sequence[str]) -> Path:
     if problems:
         raise ConfigError(problems)
     return Path(folder).expanduser()
+
+
+def _note_separate_tasks() -> None:
+    """Prints that tasks of `srun` do not try anything together, once for all of them."""
+    from dml.core.launcher import read_launch
+
+    tasks = os.environ.get("SLURM_STEP_NUM_TASKS", "1")
+    is_first = os.environ.get("SLURM_PROCID") == "0"
+    if tasks != "1" and is_first and read_launch().size == 1:
+        print_plain(
+            f"note: srun started {tasks} separate processes, and each tries its machine alone; "
+            f"{shell_command('torchrun')} connects them: docs/guides/check_a_machine.md",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def _perform_all(checks: Iterable[Check], is_main: bool) -> list[tuple[Check, Outcome]]:

@@ -18,6 +18,7 @@ from dml.cli.shared_options import (
 )
 from dml.cli.train_command import keep_memory_on
 from dml.core.compression_forms import parse_form
+from dml.core.counts import count_of
 from dml.core.errors import ConfigError
 from dml.core.plain_text import print_plain
 from dml.core.tolerant_output import tolerant_output
@@ -101,7 +102,8 @@ def main(words: Sequence[str]) -> int:
     keep_memory_on("auto")  # between batches, as in training
     with tolerant_output():
         images, width = embed(**options).embeddings.shape
-        print_plain(f"{options['output']}  {images:,} images, {width} dimensions")
+        size = f"{count_of(images, 'image')}, {count_of(width, 'dimension')}"
+        print_plain(f"{options['output']}  {size}")
     return 0
 
 

@@ -51,5 +51,8 @@ def main(words: Sequence[str]) -> int:
         advice = "README.md was edited and is kept; check that it describes this network"
     print_plain(f"exported    {made.folder}: {advice}")
     for name, difference in made.differences.items():
-        print_plain(f"{name:<10}  differs from PyTorch by at most {difference:.0e}")
+        compared = f"differs from PyTorch by at most {difference:.0e}"
+        if difference == 0:
+            compared = "embeddings equal PyTorch's"
+        print_plain(f"{name:<10}  {compared}")
     return 0

@@ -15,6 +15,8 @@ from dml.core.outputs import folder_problem
 
 LARGEST = 2**31 - 1  # count that an option may give
 MISSING = "the following arguments are required: "  # of argparse
+OUTPUTS = "outputs"  # the folder of runs in the words of training
+RUNS = "--runs"  # the same in commands that read runs
 
 
 class Parser(argparse.ArgumentParser):
@@ -71,7 +73,10 @@ class Parser(argparse.ArgumentParser):
         names: list[str] = []
         for action in self._actions:
             names += action.option_strings
-        hint = nearest(word.partition("=")[0], names) or f"; {self.prog} --help lists them"
+        name = word.partition("=")[0]
+        hint = nearest(name, names) or f"; {self.prog} --help lists them"
+        if name == f"--{OUTPUTS}" and RUNS in names:
+            hint = f"; did you mean '{RUNS}'?"
         return f"{word}: no such option{hint}"
 
 
@@ -138,6 +143,20 @@ def parse_folder(text: str) -> Path:
     if problem:
         raise argparse.ArgumentTypeError(problem)
     return path
+
+
+def refuse_outputs(words: Sequence[str]) -> None:
+    """Refuses `outputs=<folder>`, a word of training, in a command that has `--runs`.
+
+    Raises:
+        ConfigError: it is among the words.
+    """
+    for word in words:
+        name, is_option, folder = word.lstrip("+").partition("=")
+        if name == OUTPUTS and is_option:
+            raise ConfigError(
+                [f"{word}: is a word of training; here it is {RUNS} {folder}".rstrip()]
+            )
 
 
 def whole_number(least: int) -> Callable[[str], int]:

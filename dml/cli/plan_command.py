@@ -13,9 +13,11 @@ from dml.cli.parser import (
     complete_experiment,
     complete_override,
     parse_folder,
+    refuse_outputs,
     set_completer,
 )
 from dml.cli.shared_options import add_current_folder
+from dml.core.counts import verb_for
 from dml.core.installation import shell_command
 from dml.core.plain_text import print_plain
 
@@ -72,6 +74,7 @@ def parser() -> Parser:
 def main(words: Sequence[str]) -> int:
     """Runs the command and returns its exit status."""
     options = parser().parse(words)
+    refuse_outputs([options.experiment, *options.overrides])
     add_current_folder()  # a reader may say how many images it trains on
     plans = _plan(options)
     if options.experiment != "all":
@@ -131,7 +134,8 @@ def _print_runs(plan: pd.DataFrame, overrides: Sequence[str]) -> None:
         note = f"  [reduced: {' '.join(reduced)}]" if reduced else ""
         if not cell.trainings:
             note = f"  [no training; embedding of the test images alone: {_time_text(cell)}]"
-        print_plain(f"{cell.status:8s} {cell.trainings:4d} training runs  {cell.command}{note}")
+        runs = verb_for(cell.trainings, "run ", "runs")
+        print_plain(f"{cell.status:8s} {cell.trainings:4d} training {runs}  {cell.command}{note}")
 
 
 def _time_text(cell: Any) -> str:

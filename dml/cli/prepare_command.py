@@ -13,6 +13,7 @@ from dml.cli.error_lines import print_error
 from dml.cli.parser import Parser, complete_override, parse_path, set_completer
 from dml.cli.prepare_for import NO_FILE, prepare_for
 from dml.cli.shared_options import check_folder
+from dml.core.counts import count_of, verb_for
 from dml.core.errors import ConfigError, UserError, nearest
 from dml.core.installation import shell_command
 from dml.core.plain_text import print_plain
@@ -92,7 +93,7 @@ def main(words: Sequence[str]) -> int:
         )
     else:
         index = read_dataset(name, options.root)
-        print_plain(f"{name}: {len(index.images):,} images, nothing to download")
+        print_plain(f"{name}: {count_of(len(index.images), 'image')}, nothing to download")
     return 0
 
 
@@ -231,7 +232,9 @@ def _check(name: str, root: Path) -> None:
 
     is_sampled = _is_sampled(name)
     if is_sampled:
-        print_plain(f"{name}: {len(index.images):,} images are there; decoding one of each class")
+        images = count_of(len(index.images), "image")
+        are = verb_for(len(index.images), "is", "are")
+        print_plain(f"{name}: {images} {are} there; decoding one of each class")
         index = first_of_classes(index)
     checked, problems, copies = inspect_images(index)
     for note in describe_images(checked):

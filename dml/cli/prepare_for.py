@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dml.cli.error_lines import print_error
+from dml.core.counts import count_of
 from dml.core.errors import ConfigError, UserError
 from dml.core.plain_text import print_plain
 from dml.core.tolerant_output import tolerant_output
@@ -241,4 +242,5 @@ def _prepare(name: str, builder: Builder) -> None:
 
 def _read(name: str, builder: Builder) -> None:
     """Reads the index of a dataset, which counts its files."""
-    print_plain(f"{name}: {len(builder.read_dataset().labels):,} images", flush=True)
+    images = count_of(len(builder.read_dataset().labels), "image")
+    print_plain(f"{name}: {images}", flush=True)

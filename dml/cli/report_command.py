@@ -11,6 +11,7 @@ from dml.cli.parser import (
     parse_folder,
     parse_path,
     rarely_collect_garbage,
+    refuse_outputs,
     set_completer,
 )
 from dml.core.installation import shell_command
@@ -50,6 +51,7 @@ def parser() -> Parser:
 def main(words: Sequence[str]) -> int:
     """Runs the command and returns its exit status."""
     options = parser().parse(words)
+    refuse_outputs(options.experiments)
     rarely_collect_garbage()
     from dml.results.report_files import write_reports  # imported late: --help need not load torch
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dml.cli.parser import Parser, parse_folder, rarely_collect_garbage
+from dml.cli.parser import Parser, parse_folder, rarely_collect_garbage, refuse_outputs
 from dml.core.errors import ConfigError, UserError, nearest
 from dml.core.installation import shell_command
 from dml.core.plain_text import escape_json, print_plain
@@ -92,6 +92,7 @@ def _split_names(text: str) -> list[str]:
 def main(words: Sequence[str]) -> int:
     """Runs the command and returns its exit status."""
     options = parser().parse(words)
+    refuse_outputs(options.words)
     action, words = split_action(options.words)
     check_words(action, words, options.json)
     _check_options(action, options)

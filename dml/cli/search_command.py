@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import shutil
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -16,10 +17,11 @@ from dml.cli.shared_options import (
     check_embeddings,
     refuse_empty,
 )
+from dml.core.counts import count_of, verb_for
 from dml.core.csv_cells import write_csv, write_csv_columns
 from dml.core.errors import ConfigError, UserError
 from dml.core.option_values import MAX_IMAGE_PIXELS
-from dml.core.plain_table import format_table
+from dml.core.plain_table import fit_table, format_table
 from dml.core.plain_text import print_exact, print_plain
 
 if TYPE_CHECKING:
@@ -95,8 +97,16 @@ def main(words: Sequence[str]) -> int:
     elif len(columns["query"]):
         if not classifies:
             del columns["query_label"]
-        print_plain(format_table(columns))
+        print_plain(_show(columns))
     return 0
+
+
+def _show(columns: Columns) -> str:
+    """Returns a table as text, which fits a terminal as far as that loses nothing."""
+    values = {title: list(column) for title, column in columns.items()}
+    if not sys.stdout.isatty():
+        return format_table(values)
+    return fit_table(values, shutil.get_terminal_size().columns)
 
 
 def _name_index(words: Sequence[str]) -> list[str]:
@@ -144,7 +154,7 @@ def _check_search(options: dict[str, Any]) -> None:
 
 def _search(options: dict[str, Any]) -> Columns:
     """Returns the neighbors; prints the picture, and how many neighbors are left out."""
-    # imported late: --help need not load NumPy
+    # Imported late: --help need not load NumPy.
     from dml.runs.file_queries import search_columns, select_matches
 
     columns = search_columns(**options)
@@ -154,7 +164,8 @@ def _search(options: dict[str, Any]) -> Columns:
     left_out = len(matches) - int(matches.sum())
     if left_out:
         print_plain(
-            f"note: {left_out} of {len(matches)} neighbors are left out, at a distance of "
+            f"note: {left_out} of {count_of(len(matches), 'neighbor')} "
+            f"{verb_for(left_out, 'is', 'are')} left out, at a distance of "
             f"{limit:g} or beyond (--max-distance)",
             file=sys.stderr,
         )

@@ -106,7 +106,7 @@ def _end() -> None:
     """Ends the process and its child processes, with a line that says why."""
     what = _describe_suspects() or "the work did not come to the end of its step"
     seconds = time.monotonic() - _asked[0]
-    line = f"stopped by SIGTERM by force after {seconds:.0f} s: {what}; {_saved}\n"
+    line = f"ended by force {seconds:.0f} s after SIGTERM: {what}; {_saved}\n"
     printer = threading.Thread(target=os.write, args=(2, line.encode()), daemon=True)
     printer.start()
     printer.join(PRINT_SECONDS)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from dml.core.counts import count_of
 from dml.core.errors import UserError
 from dml.core.secrets import mask_words
 
@@ -92,7 +93,7 @@ def describe_wait() -> str | None:
     address = os.environ.get("MASTER_ADDR", "")
     port = os.environ.get("MASTER_PORT", "")
     return (
-        f"waiting for {launch.size - 1} other processes at {address}:{port} (WORLD_SIZE="
+        f"waiting for {count_of(launch.size - 1, 'other process')} at {address}:{port} (WORLD_SIZE="
         f"{launch.size}); for one process unset RANK and WORLD_SIZE"
     )
 

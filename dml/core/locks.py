@@ -179,9 +179,20 @@ def try_lock(path: Path) -> Iterator[None]:
     except Timeout as error:
         raise Busy(path) from error
     except OSError as error:
-        raise UserError(f"outputs: cannot write to {path.parent}: {error.strerror}") from error
+        raise UserError(describe_refusal(path.parent, error)) from error
     with _named(lock, path):
         yield
+
+
+def describe_refusal(folder: Path, error: OSError) -> str:
+    """Returns that a folder of runs cannot be written to, and what to do where it is another's."""
+    message = f"outputs: cannot write to {folder}: {error.strerror}"
+    if not isinstance(error, PermissionError):
+        return message
+    return (
+        f"{message}; set outputs=<folder that you can write to>, or let its owner share it: "
+        f"docs/guides/job_scripts.md"
+    )
 
 
 def is_locked(path: Path) -> bool:

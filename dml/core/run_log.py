@@ -19,6 +19,7 @@ from dml.core.errors import RunStopped, UserError
 from dml.core.installation import is_program, shell_command, versions
 from dml.core.memory import keeps_freed_memory
 from dml.core.plain_records import plain_records
+from dml.core.plain_text import print_plain
 from dml.core.progress import format_seconds
 from dml.core.regular_files import check_regular
 from dml.core.secrets import MaskingFormatter, mask_words
@@ -42,7 +43,7 @@ def write_log(folder: Path, work: str) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / "train.log").exists():
         check_regular(folder / "train.log")
-    handler = _LogFile(folder / "train.log", encoding="utf-8", errors="replace")
+    handler = _open(folder / "train.log")
     with suppress(OSError):  # of another user
         os.chmod(folder / "train.log", 0o600)  # tracebacks of any code may show a secret
     handler.setFormatter(MaskingFormatter("%(asctime)s [%(process)d] %(message)s"))
@@ -73,6 +74,20 @@ def write_log(folder: Path, work: str) -> Iterator[None]:
             run_logger.info("error", exc_info=True)
             raise
         run_logger.info("%s finished after %s", work, format_seconds(time.monotonic() - started))
+
+
+def _open(path: Path) -> logging.Handler:
+    """Returns the handler that appends to a log; one that drops all lines if it is another user's.
+
+    A folder of runs may be shared, and the log is for the eyes of the user who began it.
+    """
+    try:
+        return _LogFile(path, encoding="utf-8", errors="replace")
+    except PermissionError:
+        print_plain(
+            f"note: {path} belongs to another user; this run is not logged", file=sys.stderr
+        )
+        return logging.NullHandler()
 
 
 class _LogFile(logging.FileHandler):

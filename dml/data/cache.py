@@ -6,6 +6,7 @@ The file `.pixels` holds the pixels of all images one after the other (each H×W
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Generator
 from contextlib import closing
 from pathlib import Path
@@ -26,6 +27,8 @@ from dml.data.decode import DECODER, is_opaque_format, load_image, map_in_thread
 from dml.data.image_dataset import ImageSource
 from dml.data.image_index import ImageIndex, file_of, hash_listing
 from dml.data.transforms import ShorterSide
+
+READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 class PixelCache(ImageSource):
@@ -98,11 +101,18 @@ def open_image_source(
                     _write(path, index, cache)
         except OSError as error:
             raise UserError(
-                f"data.cache: cannot write {path}: {error.strerror}; free disk space, cache fewer "
-                f"pixels with data.cache=256, set data.root to a folder that can be written (links "
-                f"in it may lead to the images), or turn the cache off with data.cache=null"
+                f"data.cache: cannot write {path}: {error.strerror}; {_advise(error)}, set "
+                f"data.root to a folder that can be written (links in it may lead to the images), "
+                f"or turn the cache off with data.cache=null"
             ) from error
     return PixelCache(path)
+
+
+def _advise(error: OSError) -> str:
+    """Returns the first advice for a cache that cannot be written."""
+    if error.errno in READ_ONLY:
+        return "let the owner of the folder train once with this data.cache, which writes it"
+    return "free disk space, cache fewer pixels with data.cache=256"
 
 
 def _may_be_transparent(index: ImageIndex) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 from dml.core.download import MIRROR, Checksum, requests_allowed, with_mirror
 from dml.core.errors import UserError, first_line
 from dml.core.hub import HubError, find_cached, find_hub_file, is_offline, measure_hub_file
+from dml.core.installation import shell_command
 from dml.core.plain_text import print_plain
 from dml.core.timm_records import find_record
 from dml.models.weights import (
@@ -33,6 +34,7 @@ CHECKSUMS = {
         "sha256", "0676ba61b6795bbe1773cffd859882e5e297624d384b6993f7c9e683e722fb8a", 102_530_333
     ),
 }
+HUBS_CHECKSUM = "compared with the sha256 that the hub announces"
 NOT_COMPARED = "whether its values equal the hub's bit for bit has not been checked"
 
 
@@ -64,7 +66,11 @@ def find_timm_weights(model: str) -> tuple[Path, bool]:
     try:
         return find_hub_file(hub, names), True
     except OSError as error:
-        raise UserError(f"backbone.weights: HF_HOME cannot be written to ({error})") from error
+        raise UserError(
+            f"backbone.weights: cannot write to the cache of the hub ({first_line(error)}); let "
+            f"its owner run {shell_command('prepare')}, or set HF_HOME=<folder that you can write "
+            f"to>"
+        ) from error
     except HubError as error:
         return _take_second(second, error), False
 
@@ -83,7 +89,7 @@ def describe_timm_weights(model: str) -> WeightFile:
     path = find_cached(hub, names)
     if path is None and second and downloaded_path(second).is_file():
         path = downloaded_path(second)
-    sources = [f"{hub} of the hub (HF_HOME, HF_ENDPOINT)"]
+    sources = [f"{hub} of the hub (HF_HOME, HF_ENDPOINT), {HUBS_CHECKSUM}"]
     if second:
         sources += with_mirror(published_name(second), [_describe(second)])
     return WeightFile(f"{hub}/{names[0]}", path, sources, partial(measure_hub_file, hub, names))

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 import torch
 from torch import Tensor, nn
 
-from dml.core.download import Checksum, ChecksumError, download, with_mirror
-from dml.core.errors import UserError, nearest
+from dml.core.download import Checksum, ChecksumError, download, requests_allowed, with_mirror
+from dml.core.errors import UserError, first_line, nearest
 from dml.core.locks import wait_for_lock
 
 DIGITS = re.compile(r"-([0-9a-f]{8,64})\.[^.]+$")  # of a file named after its sha256
@@ -208,11 +208,18 @@ def download_weights(
         f"with backbone.weights=none"
     )
     try:
+        if path.is_file() or not requests_allowed():  # nothing is written: it may be read-only
+            return download(sources, path, checksum, advice=advice)
         with wait_for_lock(path.with_name(f".{path.name}.lock"), f"downloading {path.name}"):
             return download(sources, path, checksum, advice=advice)
     except ChecksumError as error:
         raise UserError(f"backbone.weights: {error}; {advice}") from error
-    except (OSError, UserError) as error:  # of the disk or the network
+    except OSError as error:
+        raise UserError(
+            f"backbone.weights: cannot write to {path.parent} ({first_line(error)}); set "
+            f"TORCH_HOME=<folder that you can write to>, or backbone.weights=<file>"
+        ) from error
+    except UserError as error:  # of the network
         raise UserError(f"backbone.weights: {error}") from error
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
+from dml.core.counts import count_of
 from dml.core.installation import CONFIGS
 from dml.core.metric_names import metric_label
 from dml.results.frame import GROUPS, comparable, describe_differences, join_some
@@ -119,7 +120,7 @@ def _further_differences(run: StoredRun, result: PublishedResult, repeats: int) 
     """Returns the differences in repeats and options, which do not count in the choice."""
     differences = {}
     if result.runs not in (None, repeats):
-        differences["repeats"] = f"{result.runs} repeats instead of {repeats}"
+        differences["repeats"] = f"{count_of(result.runs, 'repeat')} instead of {repeats}"
     options = _changed_options(run)
     if options:
         differences["options"] = join_some(options)

@@ -78,7 +78,7 @@ def estimate_embedding_hours(cfg: Any) -> float | None:
 
 def count_evaluated_images(cfg: Any) -> float | None:
     """Returns about how many images an evaluation embeds; None if it is unknown."""
-    images = _train_images(cfg.data.reader["_target_"])
+    images = _count_images(cfg, "TRAIN_IMAGES")
     return None if images is None else _evaluated_images(cfg, images)
 
 
@@ -87,7 +87,7 @@ def estimate_training_hours(cfg: Any) -> float | None:
     protocol, data = cfg.protocol, cfg.data
     share = SPLITS[protocol.splits].training_share
     speed = _training_speed(cfg)
-    images = _train_images(data.reader["_target_"])
+    images = _count_images(cfg, "TRAIN_IMAGES")
     steps = protocol.steps_per_epoch
     if steps is None and images is not None:
         steps = images * share // data.batch_size
@@ -106,14 +106,16 @@ def estimate_training_hours(cfg: Any) -> float | None:
 def _evaluated_images(cfg: Any, images: int) -> float:
     """Returns the images of an evaluation: of the validation classes, or else of the test classes.
 
-    Published splits have about as many test images as training images.
+    If the number of test images is not known, it counts as that of training images.
 
     Args:
         cfg: of the run.
         images: that are for training.
     """
     share = SPLITS[cfg.protocol.splits].training_share
-    return images * (1 - share) if share < 1 else images
+    if share < 1:
+        return images * (1 - share)
+    return _count_images(cfg, "TEST_IMAGES") or images
 
 
 def _training_speed(cfg: Any) -> float | None:
@@ -153,14 +155,16 @@ def _passes(method: Any) -> float:
     return 1.0
 
 
-def _train_images(reader: str) -> int | None:
-    """Returns the number of training images of a reader's dataset; None if it is not fixed.
+def _count_images(cfg: Any, name: str) -> int | None:
+    """Returns the number of training or test images of a dataset; None if it is not fixed.
 
     Args:
-        reader: dotted name of a reader, whose module may define `TRAIN_IMAGES`.
+        cfg: of the run, with a reader whose module may define the number.
+        name: `TRAIN_IMAGES` or `TEST_IMAGES`.
     """
+    module = cfg.data.reader["_target_"].rpartition(".")[0]
     with suppress(ImportError, ValueError):
-        return getattr(import_module(reader.rpartition(".")[0]), "TRAIN_IMAGES", None)
+        return getattr(import_module(module), name, None)
     return None
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from rich.text import Text
 from torch import Tensor
 
+from dml.core.counts import count_of
 from dml.core.errors import UserError, describe_failure
 from dml.core.metric_names import metric_label
 from dml.core.progress import open_display, show_task
@@ -111,7 +112,7 @@ def compare_queries(
     second.check()
     if first.folds != second.folds:
         raise UserError(
-            f"compare: {first.title} has {first.folds} models a repeat, and {second.title} "
+            f"compare: {first.title} has {count_of(first.folds, 'model')} a repeat, {second.title} "
             f"{second.folds}; test_embeddings.npz of a single model can be compared as a file"
         )
     names = tuple(dict.fromkeys([*USUAL, *metrics]))

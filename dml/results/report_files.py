@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
-from jinja2 import Environment, PackageLoader
+from jinja2 import ChoiceLoader, Environment, PackageLoader
 from rich.text import Text
 
 from dml.config.schema import ExperimentConfig
@@ -266,9 +266,8 @@ def render_page(
         made: date and time to show.
         mark: of the file (`dml.core.outputs.text_mark`).
     """
-    environment = Environment(
-        loader=PackageLoader("dml.results", "templates"), autoescape=True, finalize=_show_value
-    )
+    folders = [PackageLoader(package, "templates") for package in ("dml.results", "dml.runs")]
+    environment = Environment(loader=ChoiceLoader(folders), autoescape=True, finalize=_show_value)
     helpers = (
         section_table,
         question,

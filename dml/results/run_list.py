@@ -14,7 +14,7 @@ import pandas as pd
 from rich.filesize import decimal
 from rich.text import Text
 
-from dml.core.counts import verb_for
+from dml.core.counts import count_of, verb_for
 from dml.core.errors import ConfigError, UserError, describe_failure, nearest
 from dml.core.installation import shell_command
 from dml.core.metric_names import SAME, is_score, metric_label, tabled
@@ -464,7 +464,9 @@ def _describe_test(first: Estimate | None, second: Estimate | None) -> str:
     p_value = welch(first.moments, second.moments)
     p = "all scores are equal" if p_value is None else f"p = {p_value:.3g}"
     difference = f"{second.mean - first.mean:+.2f} points"
-    return f"MAP@R of {first.n} and {second.n} models: {difference}, {p} (Welch's t-test)"
+    return (
+        f"MAP@R of {first.n} and {count_of(second.n, 'model')}: {difference}, {p} (Welch's t-test)"
+    )
 
 
 def _draw_curves(runs: Runs, path: Path) -> list[Text]:

@@ -134,7 +134,7 @@ def terminal_table(table: Table, width: int) -> Text:
     lines += _wrapped_lines(show_line(table.caption), width)
     left_out = _names_left_out(table.columns, columns)
     if left_out:
-        lines += _wrapped_lines(f"hidden (narrow terminal): {join_some(left_out, 8)}", width)
+        lines += _wrapped_lines(f"not shown (narrow terminal): {join_some(left_out, 8)}", width)
     return Text("\n").join(lines)
 
 

@@ -15,6 +15,7 @@ import torch
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from dml.core.counts import count_of, verb_for
 from dml.core.errors import UserError
 from dml.core.plain_text import show_line
 from dml.core.text_columns import plain_text_columns
@@ -101,24 +102,23 @@ class NearDuplicates:
         """Returns lines on the distance, the number of pairs, and what is not in the tables."""
         lines = [f"distance    {self.max_distance:.4g}: {self.reason}"]
         images = int(self.groups["images"].sum())
-        groups = f"{len(self.groups):,} groups"
-        if len(self.groups) == 1:
-            groups = "1 group"
+        groups = count_of(len(self.groups), "group")
         lines.append(f"pairs       {self.count:,}, of {images:,} images in {groups}")
         if self.nearest:
             lines.append(f"nearest     {self.nearest}")
         missing = self.count - len(self.pairs)
         if missing:
             lines.append(
-                f"note: the nearest {len(self.pairs):,} pairs are listed, {missing:,} more are "
+                f"note: the nearest {len(self.pairs):,} pairs are listed, {missing:,} more "
                 f"counted; a smaller --max-distance lists all of its own"
             )
         if self.recall is not None:
             lines.append(f"index       finds about {self.recall:.1%} of all pairs")
         chains = int((self.groups["diameter"] > CHAIN * self.max_distance).sum())
         if chains:
+            are = verb_for(chains, "is a chain: its", "are chains: their")
             lines.append(
-                f"note: {chains:,} groups are chains: their diameter is above {CHAIN:g} distances, "
+                f"note: {count_of(chains, 'group')} {are} diameter is above {CHAIN:g} distances, "
                 f"and not all of their images are alike"
             )
         return lines

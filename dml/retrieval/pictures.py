@@ -13,6 +13,7 @@ from torch import Tensor
 from torchvision.transforms.functional import pad, pil_to_tensor, to_pil_image
 from torchvision.utils import make_grid
 
+from dml.core.counts import count_of
 from dml.core.plotting import Axes, Figure
 from dml.retrieval.embeddings import SplitEmbeddings
 
@@ -130,7 +131,9 @@ def draw_maps(
         classes = np.unique(labels)[:count]
         rows = np.flatnonzero(np.isin(labels, classes))
         rows = rows[:: -(-len(rows) // MAP_POINTS)]
-        axis.set_title(f"{name}\n{len(rows)} images of {count} classes", fontsize=10)
+        axis.set_title(
+            f"{name}\n{count_of(len(rows), 'image')} of {count_of(count, 'class')}", fontsize=10
+        )
         axis.set_axis_off()
         points = embeddings.query.float().cpu().numpy()[rows]
         if reason := why_no_map(points):

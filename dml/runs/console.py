@@ -8,6 +8,7 @@ from typing import Any
 from rich.table import Table
 
 from dml.config.identity import method_name
+from dml.core.counts import count_of
 from dml.core.metric_names import (
     OF_CATEGORIES,
     TEST_FMR,
@@ -84,7 +85,8 @@ def print_results(summary: dict[str, Any]) -> None:
 def print_scores(result: dict[str, Any], names: Iterable[str] = ()) -> None:
     """Prints the scores of one evaluation, and the metrics of the user with some names."""
     metrics = result["metrics"]
-    caption = f"{metrics['queries']} queries, {metrics['queries_without_match']} without a match"
+    queries = count_of(metrics["queries"], "query", "queries")
+    caption = f"{queries}, {metrics['queries_without_match']} without a match"
     cells = {name: f"{100 * v:.2f}" for name, v in metrics.items() if is_score(name)}
     _print_table(result["name"], result["stand_in"], caption, {"percent": cells})
     _print_custom(names, metrics, {})
@@ -157,9 +159,10 @@ def _print_compression(compression: Mapping[str, Any], models: int = 1) -> None:
         compression: see `dml.retrieval.compression_scores`.
         models: of the run; the table is that of the first.
     """
+    queries = count_of(compression["queries"], "query", "queries")
     caption = (
-        f"percent (95 % interval over {compression['classes']} classes), "
-        f"{compression['queries']} queries; fitted on {compression['fitted_on']}"
+        f"percent (95 % interval over {compression['classes']} classes), {queries}; "
+        f"fitted on {compression['fitted_on']}"
     )
     if compression["fitted_on_scored"]:
         caption += ", which favors project, pca and int8"

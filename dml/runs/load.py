@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, overload
 
@@ -458,7 +458,7 @@ def _describe_scores(run: RunFolder, model: tuple[int, int]) -> str:
     if summary is None or not summary["metrics"]:
         return "No scores: it is not finished, or has no test."
     lines = [
-        f"Mean of the run's models, percent on {summary['classes_tested']}, best epoch by "
+        f"{_describe_models(summary)}, percent on {summary['classes_tested']}, best epoch by "
         f"{summary['selected_by']}:\n"
     ]
     for name, value in summary["metrics"].items():
@@ -472,6 +472,12 @@ def _describe_scores(run: RunFolder, model: tuple[int, int]) -> str:
         lines.append("\nTwo images match if their embeddings are nearer than a threshold:\n")
         lines += [f"- {line}" for line in thresholds]
     return "\n".join(lines)
+
+
+def _describe_models(summary: Mapping[str, Any]) -> str:
+    """Returns of what the scores of a run are."""
+    number = len(summary["jobs"])
+    return "Scores" if number == 1 else f"Mean of the run's {number} models"
 
 
 def _save_weights(weights: dict[str, Tensor], path: Path, metadata: dict[str, str]) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from dml.core.counts import count_of
 from dml.core.metric_names import format_metric, metric_label
 from dml.core.progress import format_epoch, format_loss
 from dml.core.run_log import run_logger
@@ -120,7 +121,7 @@ class TrainingStatus:
             constant = row["loss"] - row.get("loss_without_constant", row["loss"])
             parts.append(format_loss(row["loss"], constant))
         if EMPTY_STEPS in row:
-            parts.append(f"{row[EMPTY_STEPS]} empty steps")
+            parts.append(count_of(int(row[EMPTY_STEPS]), "empty step"))
         if metric in row:
             parts.append(f"{metric_label(metric)} {format_metric(metric, row[metric])}")
         if "loss" not in row:

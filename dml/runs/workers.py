@@ -24,7 +24,7 @@ from dml.config.schema import Config
 from dml.core.deadline import end_in_time, seconds_left
 from dml.core.errors import RunStopped, UserError
 from dml.core.exit_status import ExitStatus
-from dml.core.locks import share_folder
+from dml.core.locks import describe_refusal, share_folder
 from dml.core.run_log import write_log
 from dml.core.signals import StopRequest
 from dml.core.tolerant_output import TolerantStream
@@ -50,7 +50,10 @@ def start_workers(work: Work, config: Config, folder: Path, count: int) -> Itera
     if config.device in ("auto", "cuda") and device.type == "cuda":
         devices = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
     spawn = multiprocessing.get_context("spawn")  # a forked process cannot use CUDA
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except PermissionError as error:
+        raise UserError(describe_refusal(folder, error)) from error
     inode = folder.stat().st_ino
     workers = []
     if count > 0:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import torch
 
+from dml.core.counts import count_of
 from dml.core.errors import UserError
 from dml.core.launcher import read_launch
 from dml.core.processor import processor_name
@@ -69,7 +70,7 @@ def device_name(device: torch.device) -> str:
     """Returns the name of the device."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"cpu ({processor_name()}, {torch.get_num_threads()} threads)"
+    return f"cpu ({processor_name()}, {count_of(torch.get_num_threads(), 'thread')})"
 
 
 def peak_memory_mb(device: torch.device) -> float:

@@ -113,6 +113,17 @@ def test_lines_fit_the_terminal(listed, monkeypatch, capsys, columns):
     assert max(map(len, above.splitlines())) <= columns
 
 
+@pytest.mark.parametrize(
+    ("tasks", "rank", "is_noted"), [("2", "0", True), ("2", "1", False), ("1", "0", False)]
+)
+def test_tasks_of_srun_are_separate(listed, monkeypatch, capsys, tasks, rank, is_noted):
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", tasks)
+    monkeypatch.setenv("SLURM_PROCID", rank)
+    listed([LOCKS], [])
+    assert check([]) == 0
+    assert ("note: srun started 2 separate processes" in capsys.readouterr().err) == is_noted
+
+
 def check_together():
     """The checks of torchrun: the first process prints, and alone does the rest."""
     checks.list_other_checks = lambda outputs: iter([SPACE])
@@ -124,7 +135,7 @@ def test_two_processes_of_torchrun(tmp_path, monkeypatch):
     assert in_two_processes(check_together, tmp_path) == [1, 0]
     logs = [(tmp_path / f"{rank}.log").read_text() for rank in range(2)]
     assert "gloo between 2 processes" in logs[0]
-    assert "2 of 2 processes see the folder" in logs[0]
+    assert "2 processes on 1 machine, each in turn" in logs[0]
     assert "failed: space" in logs[0]
     assert "To paste" not in logs[1]
     assert json.loads((tmp_path / "1.json").read_text()) == 0

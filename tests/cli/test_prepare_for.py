@@ -90,7 +90,10 @@ def test_an_experiment_with_further_options_needs_each_thing_once(use_hub, capsy
         for file in SOURCES[name].files:
             assert all(f"    {address}\n" in f"{text}\n" for address in file.addresses)
     assert "bn_inception-52deb4733.pth" in text
-    assert "timm/resnet50.tv_in1k of the hub" in text
+    assert (
+        "timm/resnet50.tv_in1k of the hub (HF_HOME, HF_ENDPOINT), compared with the sha256 that"
+        in text
+    )
     assert "0676ba61b6795bbe1773cffd859882e5e297624d384b6993f7c9e683e722fb8a" in text
 
 

@@ -13,7 +13,7 @@ from dml.cli.runs_command import Removal, _remove, plan_removal
 from dml.core.locks import Busy, try_lock
 from dml.runs.folder.run_folder import RunFolder
 from dml.runs.folder.stored_run import find_runs, find_unreadable, read_run
-from tests.commands import report, runs
+from tests.commands import plan, report, runs
 from tests.stored_runs import write_stored_run
 
 
@@ -35,6 +35,22 @@ def test_lists(outputs, capsys):
     assert "40.00, 50.00" in capsys.readouterr().out
     assert runs(["--runs", str(outputs), "seed=7", "state=finished"]) == 0
     assert "none of 3 runs" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", [runs, report, plan], ids=["runs", "report", "plan"])
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["outputs=mine"], "outputs=mine: is a word of training; here it is --runs mine\n"),
+        (["mft_table2", "outputs=mine"], "here it is --runs mine\n"),
+        (["mft_table2", "+outputs="], "+outputs=: is a word of training; here it is --runs\n"),
+        (["mft_table2", "--outputs", "mine"], "--outputs: no such option; did you mean '--runs'?"),
+        (["mft_table2", "--outputs=mine"], "no such option; did you mean '--runs'?"),
+    ],
+)
+def test_the_word_of_training_for_the_folder(outputs, capsys, command, words, message):
+    assert command(words) == 2
+    assert message in capsys.readouterr().err
 
 
 def test_runs_are_compared_by_name(outputs, capsys):

@@ -20,6 +20,13 @@ def test_a_noun_agrees_with_its_number(number, noun, text):
     assert count_of(number, noun) == text
 
 
+@pytest.mark.parametrize(
+    ("number", "text"), [(0, "0 queries"), (1, "1 query"), (2000, "2,000 queries")]
+)
+def test_a_plural_of_another_form(number, text):
+    assert count_of(number, "query", "queries") == text
+
+
 @pytest.mark.parametrize(("number", "verb"), [(0, "are"), (1, "is"), (2, "are")])
 def test_a_verb_agrees_with_its_number(number, verb):
     assert verb_for(number, "is", "are") == verb

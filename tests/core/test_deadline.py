@@ -43,7 +43,8 @@ def test_a_process_that_hangs_ends_with_a_line(short, capfd):
     process.join(30)
     assert process.exitcode == ExitStatus.TERMINATED
     line = capfd.readouterr().err
-    assert "process 1 has not answered for 12 s; " in line
+    assert line.startswith("ended by force ")
+    assert " s after SIGTERM: process 1 has not answered for 12 s; " in line
     assert line.endswith("the same command continues repeat0-fold1 from step 7\n")
 
 

@@ -64,6 +64,8 @@ def test_a_process_says_at_once_for_what_it_waits(environment):
     environment(**left)
     waiting = describe_wait()
     assert waiting.startswith("waiting for 3 other processes at 127.0.0.1:29512")
+    environment(**left | {"WORLD_SIZE": "2"})
+    assert describe_wait().startswith("waiting for 1 other process at ")
     for started_by in ("TORCHELASTIC_RUN_ID", "SUBMITIT_EXECUTOR"):
         environment(**left, **{started_by: "1"})
         assert describe_wait() is None

@@ -2,6 +2,7 @@ import errno
 import fcntl
 import os
 import pickle
+import re
 import shutil
 import signal
 import socket
@@ -287,3 +288,13 @@ def test_a_current_folder_that_is_gone_is_named(tmp_path: Path, monkeypatch):
         shutil.rmtree(work)
         with pytest.raises(FolderGone, match="outputs/run was deleted, moved or replaced"):
             write_text("outputs/run/scores", "")
+
+
+def test_a_folder_of_another_user_is_an_error_with_a_remedy(tmp_path, monkeypatch):
+    def refuse(*arguments):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr("dml.core.locks._acquire", refuse)
+    message = f"outputs: cannot write to {tmp_path}: Permission denied; set outputs=<folder"
+    with pytest.raises(UserError, match=re.escape(message)), try_lock(tmp_path / "run.lock"):
+        pass

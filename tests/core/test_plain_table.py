@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from dml.core.csv_cells import write_csv, write_csv_columns
-from dml.core.plain_table import format_table
+from dml.core.plain_table import fit_table, format_table
 
 TEXTS = [
     "a",
@@ -52,3 +52,33 @@ def test_as_csv(texts):
     assert write_csv_columns(columns) == write_csv(pd.DataFrame(columns))
     nothing = {name: values[:0] for name, values in columns.items()}
     assert write_csv_columns(nothing) == write_csv(pd.DataFrame(nothing))
+
+
+NEIGHBORS = {
+    "query": [0, 0],
+    "rank": [1, 2],
+    "label": [None, None],
+    "path": ["birds/1.jpg", "birds/2.jpg"],
+    "duplicate": [False, False],
+}
+
+
+@pytest.mark.parametrize(
+    ("width", "titles", "below"),
+    [
+        (40, ["query", "rank", "path", "duplicate"], None),
+        (30, ["query", "rank", "path"], "in all rows: duplicate False"),
+        (20, ["rank", "path"], "in all rows: query 0, duplicate False"),
+        (5, ["rank", "path"], "in all rows: query 0, duplicate False"),
+    ],
+)
+def test_a_table_for_a_narrow_terminal_loses_nothing(width, titles, below):
+    lines = fit_table(NEIGHBORS, width).splitlines()
+    assert lines[0].split() == titles
+    assert lines[3:] == ([below] if below else [])
+
+
+def test_one_row_keeps_a_column():
+    assert (
+        fit_table({"query": [0], "path": ["a.jpg"]}, 3) == " query\n     0\nin all rows: path a.jpg"
+    )

@@ -35,3 +35,15 @@ def test_a_log_that_cannot_be_closed_hides_no_error(tmp_path, monkeypatch):
     monkeypatch.setattr(logging.FileHandler, "close", fail)
     with pytest.raises(ValueError, match="of the training"), write_log(tmp_path, "run"):
         raise ValueError("of the training")
+
+
+def test_a_run_goes_on_where_the_log_is_another_users(tmp_path, monkeypatch, capsys):
+    """In a folder that several users share."""
+
+    def refuse(*arguments, **options):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr("dml.core.run_log._LogFile", refuse)
+    with write_log(tmp_path, "run"):
+        run_logger.info("note: of a run")
+    assert "train.log belongs to another user; this run is not logged" in capsys.readouterr().err

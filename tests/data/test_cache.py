@@ -1,3 +1,5 @@
+import errno
+import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -95,6 +97,26 @@ def test_image_edited_at_the_same_size_is_decoded_anew(tmp_path: Path):
     time.sleep(0.02)  # coarser than the clock of the file system
     raw(index.images[0], 9)
     assert int(open_image_source(index, "full", tmp_path)[0].max()) == 9
+
+
+@pytest.mark.parametrize(
+    ("code", "advice"),
+    [
+        (errno.EACCES, "let the owner of the folder train once"),
+        (errno.EROFS, "let the owner of the folder train once"),
+        (errno.ENOSPC, "free disk space"),
+        (errno.EDQUOT, "free disk space"),
+    ],
+)
+def test_the_advice_fits_the_reason(index: ImageIndex, tmp_path: Path, monkeypatch, code, advice):
+    def refuse(*arguments):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(cache_module, "wait_for_lock", refuse)
+    with pytest.raises(UserError) as caught:
+        open_image_source(index, "full", tmp_path)
+    assert advice in str(caught.value)
+    assert "set data.root" in str(caught.value)
 
 
 def test_place_that_cannot_be_written_is_explained(index: ImageIndex, tmp_path: Path):

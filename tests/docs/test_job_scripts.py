@@ -17,7 +17,7 @@ SCRIPTS = dict(
 )
 JOBS = [title for title, script in SCRIPTS.items() if "#SBATCH" in script]
 PROGRAMS = {
-    "srun": 'echo "srun $*" >> calls; exit $STATUS',
+    "srun": 'echo "cores $SRUN_CPUS_PER_TASK" >> calls; echo "srun $*" >> calls; exit $STATUS',
     "scontrol": 'echo "scontrol $*" >> calls; echo node1; echo node2',
     "dml": 'echo "dml $*" >> calls',
 }
@@ -39,6 +39,7 @@ def run_script(tmp_path):
             "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}",
             "STATUS": str(status),
             "SLURM_JOB_ID": "17",
+            "SLURM_CPUS_PER_TASK": "8",
             "SLURM_JOB_NODELIST": "node[1-2]",
         }
         done = subprocess.run(
@@ -60,6 +61,12 @@ def test_a_run_that_was_stopped_is_queued_again(title, status, run_script):
     ended, calls = run_script(title, status)
     assert ended == status
     assert ("scontrol requeue 17" in calls) == (status in (75, 143))
+
+
+@pytest.mark.parametrize("title", JOBS)
+def test_srun_gets_the_cores_of_the_job(title, run_script):
+    """Since Slurm 22.05 it does not inherit them."""
+    assert "cores 8" in run_script(title, 0)[1]
 
 
 def test_processes_of_two_nodes_meet_on_the_first(run_script):

@@ -1,19 +1,29 @@
 import argparse
+import errno
 import hashlib
 import io
+import os
 import re
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
-from dml.core.download import Checksum
+from dml.core.download import Checksum, without_requests
 from dml.core.errors import UserError
+from dml.models import weights as weights_module
 from dml.models.bn_inception import BNInception
 from dml.models.embedder import Embedder
 from dml.models.small_cnn import SmallCNN
-from dml.models.weights import PublishedWeights, find_weights, load_weights, read_state_dict
+from dml.models.weights import (
+    PublishedWeights,
+    downloaded_path,
+    find_weights,
+    load_weights,
+    read_state_dict,
+)
 from tests.core.servers import Behavior, failures, serving
 
 
@@ -52,6 +62,37 @@ def test_none_and_a_file(source, target, content, tmp_path):
 def test_weights_that_there_are_not(target, weights):
     with pytest.raises(UserError, match=rf"backbone\.weights={weights}"):
         load_weights(target, weights)
+
+
+@pytest.fixture
+def read_only(monkeypatch):
+    """A folder of weights that belongs to somebody else."""
+
+    def refuse(path, *arguments):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(weights_module, "wait_for_lock", refuse)
+
+
+@pytest.mark.promise(
+    "guides/without_internet.md",
+    "the folders of weights and data are for reading only: what is there is used, and anything "
+    "else is an error that names the variable or option to set",
+)
+@pytest.mark.parametrize("is_offline", [False, True])
+def test_weights_in_a_folder_for_reading_only(read_only, content, sha256, is_offline):
+    address = f"https://a.test/weights-{sha256(content)[:8]}.pth"
+    path = downloaded_path(address)
+    path.parent.mkdir(parents=True)
+    with without_requests() if is_offline else nullcontext():
+        missing = "is not there" if is_offline else r"cannot write to .*set TORCH_HOME="
+        with pytest.raises(UserError, match=f"^backbone\\.weights: .*{missing}"):
+            find_weights(address)
+        path.write_bytes(content)
+        assert find_weights(address) == path
+        path.write_bytes(b"other")
+        with pytest.raises(UserError, match="sha256"):
+            find_weights(address)
 
 
 def test_a_url_is_fetched_once(source, target, content, sha256, tmp_path):

@@ -31,7 +31,7 @@ def test_the_first_row(monkeypatch):
     row = speed.FirstRow()
     assert row.try_input().works
     assert row.try_embedding().result.endswith("batches of 256")
-    images = 2 * 5864
+    images = 2 * 5924
     seconds = images / min(row.input_speed, row.step_speed)
     assert row.estimate().result.startswith(f"about {speed.format_seconds(seconds)} for")
 

@@ -139,7 +139,7 @@ def test_models_of_folds_are_compared_as_means(compared, folders):
     [
         (("ms", "glyphs"), "are of other images, which have no paths"),
         (("ms", "all"), "has no test images: it was trained on all classes"),
-        (("glyphs", "mlrc"), "1 models a repeat, and"),
+        (("glyphs", "mlrc"), "1 model a repeat, "),
     ],
 )
 def test_runs_that_cannot_be_compared_keep_the_rest_of_the_table(compared, words, message):

@@ -69,7 +69,7 @@ def test_a_wide_list_has_it_all_and_a_narrow_one_the_names(runs):
     narrow = run_table(runs, 50)[0].plain.splitlines()
     assert max(map(len, narrow)) <= 50
     assert narrow[1].split() == ["id", "state", "loss", "seed", "MAP@R"]
-    left_out = " ".join(narrow).partition("hidden (narrow terminal): ")[2]
+    left_out = " ".join(narrow).partition("not shown (narrow terminal): ")[2]
     assert left_out.split(", ") == ["name", "lr", "untrained", "P@1", "epoch", "age", "size"]
 
 
@@ -302,7 +302,7 @@ def test_a_narrow_comparison_names_the_runs_that_it_hides(three_losses, tmp_path
     names = [f"{loss}{seed}" for loss in ("ms", "triplet", "margin") for seed in range(3)]
     shown = compared(all_rows, names, tmp_path, width=60)
     assert max(len(line) for line in shown[0].splitlines()) <= 60
-    assert "hidden (narrow terminal): " in shown[0]
+    assert "not shown (narrow terminal): " in shown[0]
     (picture,) = tmp_path.glob("*.png")
     assert picture.name.endswith(".png")
     assert "-and-5-" in picture.name

@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 from dml.core.statistics import combine_scores
-from dml.runs.console import print_results
+from dml.runs.console import print_results, print_scores
 
 
 def make_results(values):
@@ -76,3 +76,10 @@ def test_few_repeats_have_no_interval(capsys, values, cell, title):
     assert cells[2] == cell
     assert title in printed
     assert "±" not in printed
+
+
+@pytest.mark.parametrize(("number", "text"), [(1, "1 query, "), (2000, "2,000 queries, ")])
+def test_queries_are_counted(capsys, number, text):
+    metrics = {"map_at_r": 0.5, "queries": number, "queries_without_match": 0}
+    print_scores({"name": "net", "stand_in": False, "metrics": metrics})
+    assert f"{text}0 without a match" in capsys.readouterr().out

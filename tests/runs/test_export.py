@@ -20,7 +20,7 @@ import dml
 from dml.core import replaced_folder
 from dml.core.errors import UserError
 from dml.runs.evaluate import evaluate
-from dml.runs.load import compose_network, write_export
+from dml.runs.load import _describe_models, compose_network, write_export
 from tests.commands import export as export_command
 from tests.forked import context
 from tests.killed_process import KILLED, die_at
@@ -331,3 +331,8 @@ def test_only_folders_of_ours_are_removed_beside(runs, tmp_path):
     (users / "README.md").write_text("mine")
     dml.export(runs[0], tmp_path / "net")
     assert (users / "README.md").read_text() == "mine"
+
+
+@pytest.mark.parametrize(("models", "text"), [(1, "Scores"), (4, "Mean of the run's 4 models")])
+def test_the_card_says_of_what_its_scores_are(models, text):
+    assert _describe_models({"jobs": [{}] * models}) == text

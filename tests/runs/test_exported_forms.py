@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -24,6 +25,8 @@ from dml.runs.load import write_export, write_forms
 from tests.commands import export as export_command
 from tests.conftest import compose_config, run_config, without_pictures
 from tests.runs.test_preprocessor import write_images
+
+EQUAL = "model.pt2   embeddings equal PyTorch's"
 
 EXPORTED = {"config.yaml", "model.safetensors", "README.md", "preprocessor_config.json"}
 TIMM = ["data=digits", "backbone=timm", "backbone.weights=none"]
@@ -376,7 +379,18 @@ def test_the_command_prints_the_difference_of_each_form(run_of, tmp_path, capsys
     words = [str(run_of("small_cnn")), str(tmp_path / "net"), "--torch-export"]
     assert export_command(words) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[-1].startswith("model.pt2   differs from PyTorch by at most ")
+    assert lines[-1].startswith(("model.pt2   differs from PyTorch by at most ", EQUAL))
+
+
+@pytest.mark.parametrize(
+    ("difference", "text"),
+    [(0.0, EQUAL), (3e-7, "model.pt2   differs from PyTorch by at most 3e-07")],
+)
+def test_an_equal_form_is_called_equal(run_of, monkeypatch, capsys, difference, text):
+    made = SimpleNamespace(folder="net", card_kept=False, differences={"model.pt2": difference})
+    monkeypatch.setattr("dml.runs.load.write_export", lambda **options: made)
+    assert export_command([str(run_of("small_cnn")), "net"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == text
 
 
 def test_a_form_that_fails_leaves_the_earlier_export(net, run_of, monkeypatch):

@@ -1,5 +1,6 @@
 """Processes that take part in a run: their devices, threads and ends."""
 
+import errno
 import os
 import signal
 import time
@@ -8,6 +9,7 @@ import pytest
 import torch
 
 from dml.config.check import check
+from dml.core.errors import UserError
 from dml.runs import workers
 from dml.runs.workers import start_workers
 from tests import forked
@@ -130,3 +132,16 @@ def test_ctrl_c_does_not_reach_a_process_from_its_first_moment(composed, quick, 
         pass
     assert (tmp_path / "stop").read_text() == "None"
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
+def test_a_folder_of_another_user_is_named_with_the_option(composed, tmp_path, monkeypatch):
+    def refuse(path, **options):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr("pathlib.Path.mkdir", refuse)
+    config = check(composed("data=digits", "device=cpu"))
+    with (
+        pytest.raises(UserError, match=r"outputs: cannot write to .*; set outputs="),
+        start_workers(print, config, tmp_path / "run", 0),
+    ):
+        pass

@@ -10,10 +10,11 @@ import torch
 
 from dml.cli.machine.cuda_tests import try_cuda_tests
 from dml.cli.machine.device import try_gpu, try_machine, try_precisions, try_step
-from dml.cli.machine.disk import OTHER_FOLDER, try_locks, try_locks_of, try_space, try_writing
+from dml.cli.machine.disk import OTHER_FOLDER, try_locks, try_space, try_writing
 from dml.cli.machine.network import OFFLINE, try_dataset, try_hub
 from dml.cli.machine.outcome import Check
 from dml.cli.machine.processes import exchange_in, try_processes
+from dml.cli.machine.shared_locks import try_locks_of
 from dml.cli.machine.speed import FirstRow
 from dml.core.installation import CLONE
 from dml.data.preparation.sources import SOURCES
@@ -32,11 +33,13 @@ def list_common_checks(outputs: Path, world: ProcessGroup) -> Iterator[Check]:
         world: the processes of torchrun, or `SINGLE_PROCESS`.
     """
     exchange, locks = partial(try_processes), partial(try_locks, outputs)
+    title = "a lock of two processes"
     if world.size > 1:
         device = "cuda" if torch.cuda.is_available() else "cpu"
         exchange, locks = partial(exchange_in, world, device), partial(try_locks_of, outputs, world)
+        title = "a lock that processes share"
     yield Check("processes", "tensors between processes", exchange, PROCESSES_REMEDY)
-    yield Check("locks", "a lock of two processes", locks, OTHER_FOLDER)
+    yield Check("locks", title, locks, OTHER_FOLDER)
 
 
 def list_other_checks(outputs: Path) -> Iterator[Check]:

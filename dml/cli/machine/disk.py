@@ -7,19 +7,15 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
-
-import torch
 
 from dml.cli.machine.outcome import Outcome
 from dml.cli.machine.processes import receive, start_processes
 from dml.core.atomic_io import replace_file
 from dml.core.errors import UserError, first_line
 from dml.core.locks import Busy, try_lock
-from dml.training.process_group import ProcessGroup
 
 SAMPLE_BYTES = 32 << 20
 LEAST_BYTES = 1 << 30  # free: checkpoints and embeddings of a run
@@ -92,7 +88,7 @@ def try_locks(outputs: Path) -> Outcome:
             problem = receive(holder, ANSWER_SECONDS)
             if problem:
                 return Outcome(problem, LOCKS_REMEDY, works=False)
-            if _can_lock(lock):
+            if can_lock(lock):
                 return _unlocked()
         return _wait_for_free(lock)
 
@@ -104,7 +100,7 @@ def _unlocked() -> Outcome:
 def _wait_for_free(lock: Path) -> Outcome:
     """Returns whether the lock of a killed process becomes free."""
     end = time.monotonic() + FREE_SECONDS
-    while not _can_lock(lock):
+    while not can_lock(lock):
         if time.monotonic() > end:
             result = f"the lock of a killed process is held after {FREE_SECONDS:.0f} s"
             return Outcome(result, LOCKS_REMEDY, works=False)
@@ -112,7 +108,7 @@ def _wait_for_free(lock: Path) -> Outcome:
     return Outcome("refused while it was held, free when its holder was killed")
 
 
-def _can_lock(lock: Path) -> bool:
+def can_lock(lock: Path) -> bool:
     """Returns whether this process gets a lock, which it releases again."""
     try:
         with try_lock(lock):
@@ -129,33 +125,3 @@ def _hold(answer: Connection, lock: Path) -> None:
             answer.poll(None)
     except UserError as error:
         answer.send(first_line(error))
-
-
-def try_locks_of(outputs: Path, world: ProcessGroup) -> Outcome:
-    """Tries a lock from the processes of torchrun, each of which must call this.
-
-    The first one holds it. Processes that do not see the folder need no lock.
-
-    Args:
-        outputs: folder of runs.
-        world: of `distributed_session`.
-    """
-    with ExitStack() as stack:
-
-        def hold() -> Path:
-            lock = stack.enter_context(scratch_folder(outputs)) / "run.lock"
-            stack.enter_context(try_lock(lock))
-            return lock
-
-        lock = world.broadcast_from_main(hold)
-        seen: list[Any] = [None] * world.size
-        torch.distributed.all_gather_object(seen, (lock.exists(), _is_free(lock, world)))
-    if any(is_free for _, is_free in seen):
-        return _unlocked()
-    count = sum(sees for sees, _ in seen)
-    return Outcome(f"refused while it was held; {count} of {world.size} processes see the folder")
-
-
-def _is_free(lock: Path, world: ProcessGroup) -> bool:
-    """Returns whether a process gets the lock of the first one, in a folder that it sees."""
-    return not world.is_main and lock.exists() and _can_lock(lock)

@@ -16,6 +16,7 @@ from pathlib import Path
 from dml.core.download import ChecksumError, download, with_mirror
 from dml.core.errors import UserError, first_line, nearest
 from dml.core.fault_injection import fault_point
+from dml.core.installation import shell_command
 from dml.core.locks import wait_for_lock
 from dml.core.plain_text import print_plain
 from dml.data.image_index import ImageIndex
@@ -73,7 +74,10 @@ def prepare(
             else:
                 index = _install(dataset, root, local)
     except OSError as error:
-        raise UserError(f"data.root: cannot write under {root} ({first_line(error)})") from error
+        raise UserError(
+            f"data.root: cannot write under {root} ({first_line(error)}); choose a folder that you "
+            f"can write to: data.root=<folder>, or --root of {shell_command('prepare')}"
+        ) from error
     for note in index.notes:
         print_plain(f"note: {note}")
     option = ""

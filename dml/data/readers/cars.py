@@ -16,6 +16,7 @@ from dml.data.readers.layouts import ImageTable, Layout, find_part, list_classes
 from dml.data.readers.published_dataset import PublishedDataset
 
 TRAIN_IMAGES = 8_054
+TEST_IMAGES = 8_131
 TEST_TABLE = "cars_test_annos_withlabels.mat"
 BOX = ("bbox_x1", "bbox_y1", "bbox_x2", "bbox_y2")
 FOLDERS = ("cars196", "cars", "stanford_cars", "stanford-cars", "car_data", "cars_copy")

@@ -12,6 +12,7 @@ from dml.data.readers.layouts import ImageTable, Layout, find_part, list_classes
 from dml.data.readers.published_dataset import PublishedDataset
 
 TRAIN_IMAGES = 5_864
+TEST_IMAGES = 5_924
 FOLDERS = ("cub_200_2011", "cub200_2011", "cub-200-2011", "cub200", "cub", "cub_copy")
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont, features
 
 from dml.core.atomic_io import replace_file
-from dml.core.errors import UserError
+from dml.core.errors import UserError, first_line
 from dml.data.image_index import ImageIndex
 
 SIDE = 32
@@ -41,8 +41,7 @@ def read_glyphs(
             that the default dataset does not contain, for pretraining.
 
     Raises:
-        UserError: the fonts contain too few characters.
-        OSError: the drawn images cannot be stored.
+        UserError: the fonts contain too few characters, or the drawn images cannot be stored.
     """
     key = [seed, classes, per_class, first_class, features.version("freetype2")]
     key += [version("matplotlib"), version("pillow")]
@@ -52,8 +51,7 @@ def read_glyphs(
         grey = np.load(path)
     else:
         grey = draw_glyphs(seed, classes, per_class, first_class)
-        with replace_file(path) as temporary, open(temporary, "wb") as file:
-            np.save(file, grey)
+        _store(grey, path)
     labels = np.repeat(np.arange(classes), per_class)
     return ImageIndex(
         name="glyphs",
@@ -62,6 +60,17 @@ def read_glyphs(
         roles=np.where(labels < classes // 2, "train", "test"),
         stand_in=True,
     )
+
+
+def _store(grey: np.ndarray, path: Path) -> None:
+    try:
+        with replace_file(path) as temporary, open(temporary, "wb") as file:
+            np.save(file, grey)
+    except OSError as error:
+        raise UserError(
+            f"data.root: cannot write to {path.parent} ({first_line(error)}); set "
+            f"data.root=<folder that you can write to>"
+        ) from error
 
 
 def draw_glyphs(seed: int, classes: int, per_class: int, first_class: int = 0) -> np.ndarray:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
+from dml.core.counts import count_of, verb_for
 from dml.core.errors import UserError
 from dml.data.image_formats import is_readable, why_not_read
 from dml.data.image_index import file_of
@@ -106,7 +107,8 @@ def describe_left_out(root: Path, left_out: Counter[str]) -> str:
     """Returns how many images of a folder were left out, and why."""
     total = sum(left_out.values())
     reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(left_out.items()))
-    return f"{total} files of {root} are left out: {reasons}"
+    are = verb_for(total, "is", "are")
+    return f"{count_of(total, 'file')} of {root} {are} left out: {reasons}"
 
 
 def find_missing(files: Sequence[Path]) -> list[Path]:

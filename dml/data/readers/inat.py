@@ -13,6 +13,7 @@ from dml.data.readers.layouts import ImageTable, Layout, find_part, match_files
 from dml.data.readers.published_dataset import PublishedDataset
 
 TRAIN_IMAGES = 325_846
+TEST_IMAGES = 136_093
 IMAGES = 461_939
 IMAGE_FOLDER = "train_val2018"
 SPLITS = {

@@ -17,6 +17,7 @@ from dml.data.readers.layouts import ImageTable, Layout, find_part, locate, matc
 from dml.data.readers.published_dataset import PublishedDataset
 
 TRAIN_IMAGES = 25_882
+TEST_IMAGES = 26_830  # queries and gallery
 PARTITION = "list_eval_partition.txt"
 STATUSES = ("train", "query", "gallery")
 IMAGES = {None: "img", "highres": "img_highres"}  # by resolution

@@ -14,6 +14,7 @@ from dml.data.readers.layouts import ImageTable, Layout, find_part, match_files
 from dml.data.readers.published_dataset import PublishedDataset
 
 TRAIN_IMAGES = 59_551
+TEST_IMAGES = 60_502
 COPIES = ("online_products", "sop", "sop_copy")
 
 

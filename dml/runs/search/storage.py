@@ -21,6 +21,7 @@ from optuna.storages import BaseStorage, JournalStorage
 from optuna.storages.journal import BaseJournalBackend, JournalFileBackend
 from optuna.trial import FrozenTrial
 
+from dml.core.counts import count_of, verb_for
 from dml.core.errors import UserError, first_line
 from dml.core.locks import find_held, read_holder, wait_for_lock
 from dml.core.regular_files import check_regular, read_regular
@@ -119,7 +120,9 @@ def write_back(path: Path, study: str, trials: list[FrozenTrial]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     storage = open_journal(path)
     optuna.create_study(storage=storage, study_name=study, direction="maximize").add_trials(trials)
-    print_line(f"note: search: {path} was deleted; {len(trials)} known trials were written back")
+    known = count_of(len(trials), "known trial")
+    were = verb_for(len(trials), "was", "were")
+    print_line(f"note: search: {path} was deleted; {known} {were} written back")
 
 
 def _cut(path: Path, searching: str | None) -> None:

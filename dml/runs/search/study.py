@@ -26,6 +26,7 @@ from optuna.visualization import matplotlib as pictures
 
 from dml.config.schema import SearchConfig
 from dml.core.atomic_io import write_text
+from dml.core.counts import count_of
 from dml.core.csv_cells import write_csv
 from dml.core.errors import UserError
 from dml.core.fault_injection import fault_point
@@ -208,19 +209,21 @@ class Study:
         if best is None:
             reasons = [trial.user_attrs.get(REASON, "pruned") for trial in trials]
             raise UserError(
-                f"search: none of {len(trials)} trials was completed; most frequent reason: "
-                f"{statistics.mode(reasons)}"
+                f"search: none of {count_of(len(trials), 'trial')} was completed; most frequent "
+                f"reason: {statistics.mode(reasons)}"
             )
         distinct: list[Params] = []
         for trial in trials:
             if trial.params not in distinct:
                 distinct.append(trial.params)
         if len(distinct) < len(trials):
+            points = count_of(len(distinct), "different point")
             print_line(
-                f"note: search: {len(trials)} trials tried {len(distinct)} different points; equal "
-                f"ones were not trained again"
+                f"note: search: {len(trials)} trials tried {points}; equal ones were not trained "
+                f"again"
             )
-        header = f"# Best of {len(trials)} trials: number {best.number}, validation {best.value}\n"
+        of_trials = count_of(len(trials), "trial")
+        header = f"# Best of {of_trials}: number {best.number}, validation {best.value}\n"
         header += f"# {shell_command('train')} … params={self.folder.best}\n"
         write_text(
             self.folder.best, header + OmegaConf.to_yaml(OmegaConf.create(dict(best.params)))

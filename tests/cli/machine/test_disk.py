@@ -10,10 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from dml.cli.machine import disk, processes
-from dml.cli.machine.disk import scratch_folder, try_locks, try_locks_of, try_space, try_writing
+from dml.cli.machine.disk import scratch_folder, try_locks, try_space, try_writing
 from dml.core.errors import RunStopped, UserError
-from dml.training.process_group import distributed_session
-from tests.training.processes import in_two_processes
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +57,7 @@ def test_locks_that_do_nothing_are_noticed(tmp_path, monkeypatch):
 
 
 def test_a_lock_that_outlives_its_holder_is_noticed(tmp_path, monkeypatch):
-    monkeypatch.setattr(disk, "_can_lock", lambda lock: False)
+    monkeypatch.setattr(disk, "can_lock", lambda lock: False)
     outcome = try_locks(tmp_path)
     assert not outcome.works
     assert outcome.result == "the lock of a killed process is held after 1 s"
@@ -154,27 +152,3 @@ def test_a_folder_that_a_run_has_written_to_meanwhile_stays(tmp_path):
     with scratch_folder(outputs):
         (outputs / "single").mkdir()
     assert [path.name for path in outputs.iterdir()] == ["single"]
-
-
-def lock_together():
-    from pathlib import Path
-
-    with distributed_session("cpu") as world:
-        outcome = try_locks_of(Path(os.environ["OUT"]) / "outputs", world)
-    return [outcome.works, outcome.result]
-
-
-def lock_without_locks():
-    disk.try_lock = no_lock
-    return lock_together()
-
-
-def test_locks_of_the_processes_of_torchrun(tmp_path):
-    result = "refused while it was held; 2 of 2 processes see the folder"
-    assert in_two_processes(lock_together, tmp_path) == [[True, result]] * 2
-    assert not (tmp_path / "outputs").exists()
-
-
-def test_locks_of_torchrun_that_do_nothing(tmp_path):
-    expected = [[False, "two processes hold one lock at once"]] * 2
-    assert in_two_processes(lock_without_locks, tmp_path) == expected

@@ -39,10 +39,10 @@ def test_speeds_and_time(row, monkeypatch):
     assert row.try_input().result == "8.0 images/s of 500 x 375 pixels on one of 4 cores"
     assert row.try_embedding().result == "8.0 images/s, fp32, batches of 8"
     assert (row.input_speed, row.step_speed) == (32.0, 8.0)
-    # 2 · 5,864 images, of which a second reads 32 and embeds 8, one after the other
-    assert row.estimate().result == "about 0:30:32 for 2 x 5,864 images"
+    # 2 · 5,924 images, of which a second reads 32 and embeds 8, one after the other
+    assert row.estimate().result == "about 0:30:51 for 2 x 5,924 images"
     monkeypatch.setattr(speed, "resolve_device", lambda name: torch.device("cuda"))
-    assert row.estimate().result == "about 0:24:26 for 2 x 5,864 images"
+    assert row.estimate().result == "about 0:24:41 for 2 x 5,924 images"
 
 
 def test_measured_speeds_are_positive(row):

@@ -1,7 +1,9 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 
+from dml.core.errors import UserError
 from dml.data.readers.glyphs import characters, draw_glyphs, read_glyphs, text_faces
 
 
@@ -18,6 +20,12 @@ def test_first_half_of_the_characters_trains_and_the_files_are_kept(tmp_path: Pa
     assert np.array_equal(again.images, index.images)
     assert np.array_equal(draw_glyphs(0, classes=4, per_class=17), index.images[..., 1])
     assert not np.array_equal(read_glyphs(tmp_path, 1, 4, 17).images, index.images)
+
+
+def test_a_folder_that_cannot_be_written_to_is_named_with_the_option(tmp_path: Path):
+    (tmp_path / "glyphs").touch()
+    with pytest.raises(UserError, match=r"^data\.root: cannot write to .*glyphs .*set data\.root="):
+        read_glyphs(tmp_path, classes=4, per_class=2)
 
 
 def test_two_hundred_characters_are_held_by_sixteen_faces_and_look_different():

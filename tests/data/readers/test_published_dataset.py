@@ -1,3 +1,4 @@
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,14 @@ def test_species_of_inat_are_those_of_both_folders(tmp_path: Path):
     again = read_inat(tmp_path, images=12, classes=4)
     assert again.images == index.images
     assert again.roles.tolist() == index.roles.tolist()
+
+
+def test_published_numbers_of_images():
+    """Of training and of test, In-Shop's queries and gallery together, add up to all images."""
+    numbers = {"cub": 11_788, "cars": 16_185, "sop": 120_053, "inshop": 52_712, "inat": 461_939}
+    for name, images in numbers.items():
+        module = import_module(f"dml.data.readers.{name}")
+        assert images == module.TRAIN_IMAGES + module.TEST_IMAGES
 
 
 def test_another_split_of_inat_with_the_published_sum_is_refused(tmp_path: Path, monkeypatch):
