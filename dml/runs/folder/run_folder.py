@@ -173,7 +173,8 @@ class RunFolder:
             return f"{index.name} has {now:,} images, as in the training, but not the same"
         if not isinstance(before, int):
             return f"{index.name} has other images than in the training"
-        change = f"{abs(now - before):,} {'more' if now > before else 'fewer'}"
+        comparison = "more" if now > before else "fewer"
+        change = f"{abs(now - before):,} {comparison}"
         return f"{index.name} has {now:,} images, {change} than in the training"
 
     def fingerprint(self) -> str | None:
