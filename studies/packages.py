@@ -105,8 +105,9 @@ def _run(home: str, folder: Path) -> None:
             f"packages, and give their folder with --archive: {home}"
         ) from error
     if done.returncode:
-        found = REASON.search(done.stderr)
-        raise UserError(f"{home} failed: {found[1].strip() if found else 'it gives no reason'}")
+        match = REASON.search(done.stderr)
+        reason = match[1].strip() if match else "it gives no reason"
+        raise UserError(f"{home} failed: {reason}")
 
 
 def write_table(folder: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -46,6 +47,19 @@ def test_every_long_test_is_in_a_part_of_make_soak():
         if "mark.soak" in path.read_text(encoding="utf-8"):
             folder = path.relative_to(ROOT).parts[:2]
             assert path == Path(__file__) or "/".join(folder) in folders, path
+
+
+def test_no_condition_stands_inside_a_string():
+    """Such a string is read twice: the condition gets a name before it."""
+    lines = []
+    for folder in ("dml", "scripts", "studies"):
+        for path in sorted(ROOT.glob(f"{folder}/**/*.py")):
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            for string in ast.walk(tree):
+                if isinstance(string, ast.JoinedStr):
+                    conditions = [n for n in ast.walk(string) if isinstance(n, ast.IfExp)]
+                    lines += [f"{path}:{condition.lineno}" for condition in conditions]
+    assert not lines
 
 
 def _text(name: str) -> str:

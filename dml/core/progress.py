@@ -140,7 +140,8 @@ def format_loss(loss: float, constant: float = 0.0) -> str:
     if not constant:
         return text
     rest = loss - constant
-    return f"{text} ({constant:.4f} {'-' if rest < 0 else '+'} {abs(rest):.4f})"
+    sign = "-" if rest < 0 else "+"
+    return f"{text} ({constant:.4f} {sign} {abs(rest):.4f})"
 
 
 def _leave_line() -> None:

@@ -42,7 +42,8 @@ def require_form(loss: nn.Module, method: str, proxies: bool | None = None) -> F
         form = find_generic_form(loss)
         has_proxies = "proxies" in (form.anchors, form.others)
         if proxies is not None and proxies != has_proxies:
-            raise ValueError(f"{type(loss).__name__} has {'' if has_proxies else 'no '}proxies")
+            what = "proxies" if has_proxies else "no proxies"
+            raise ValueError(f"{type(loss).__name__} has {what}")
     except ValueError as error:
         raise UserError(
             f"loss: method={method} cannot use it: {error}; choose loss={supported}, or give your "

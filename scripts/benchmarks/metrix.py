@@ -139,9 +139,10 @@ def main(argv: list[str]) -> None:
         f"# {machine(setting.device)}, {torch.get_num_threads()} threads, "
         f"torch {torch.__version__}, float32, {options.rounds} rounds"
     )
+    network = "with network" if setting.network else "without network"
     print(
         f"# B {setting.images}, {setting.pairs} pairs, {CHANNELS}x{SIDE}x{SIDE}, "
-        f"pooling {setting.pooling}, {'with' if setting.network else 'without'} network"
+        f"pooling {setting.pooling}, {network}"
     )
     memory = {kind: in_fresh_process(peak_memory, setting, kind) for kind in kinds}
     times = median_times({kind: setting.step(kind) for kind in kinds}, options.rounds)

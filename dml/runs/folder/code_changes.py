@@ -8,6 +8,7 @@ from typing import Any
 
 from dml.config.own_code import NODE, file_of, find_changed
 from dml.config.schema import Config
+from dml.core.counts import verb_for
 from dml.core.errors import ConfigError
 from dml.runs.folder.run_folder import RunFolder
 from dml.runs.folder.stored_run import StoredRun, read_run
@@ -81,4 +82,5 @@ def refuse_changed_code(folder: RunFolder, config: Config) -> str:
 
 
 def _say_changed(files: Sequence[str]) -> str:
-    return f"{', '.join(files)} {'have' if len(files) > 1 else 'has'} changed"
+    verb = verb_for(len(files), "has", "have")
+    return f"{', '.join(files)} {verb} changed"
