@@ -1,12 +1,15 @@
 """Studies on stand-ins, figures of single papers and concepts, and the preparation of their data.
 
 run, check_loss                trainings of a study and its page; a loss among those of a study
+compare, simulate              the same for comparisons; coverage of their intervals
 prepare_drawings               emoji and shapes from packages of npm and pip
 draw_concepts, draw_emoji      pictures of docs/concepts and of docs/results
 show_field, show_proxies       figures of pfml and ccp
 
 reality_check/                 which losses are better when everything else is equal; the code of
                                all studies
+comparison/                    comparisons in which the search is a part of each arm
+heads_emoji/                   the declaration of one
 reality_check_mlp/             the best of them with another head
 fine_tuning/, fine_tuning_shapes/   the same with a whole network
 concepts/                      what draw_concepts draws

@@ -57,6 +57,17 @@ def test_classes_have_one_number_in_queries_and_gallery():
     assert made.gallery_labels.tolist() == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("batch_size", [1, 2, 3, 7, 8])
+def test_rows_are_those_of_the_images_whatever_the_batches(batch_size):
+    pixels = np.arange(7, dtype=np.uint8)[:, None, None, None] * np.ones((1, 2, 2, 3), np.uint8)
+    index = ImageIndex("x", pixels, np.array([0, 0, 0, 0, 1, 1, 1]), np.array(["test"] * 7))
+    split = Split(index.subset("test"))
+    options = LoaderOptions(ToInput((0,) * 3, (1,) * 3), torch.device("cpu"))
+    made = Evaluator(split, nn.Identity(), options, batch_size).embed(nn.Flatten())
+    expected = torch.arange(7.0)[:, None] / 255 * torch.ones(12)
+    torch.testing.assert_close(made.query, expected)
+
+
 @pytest.fixture
 def backends(monkeypatch):
     """The backends that `retrieval_metrics` was called with."""
