@@ -29,18 +29,6 @@ EXPERIMENTS = [name for name in experiment_ids() if load_experiment(name).trains
 ONE_OF_EACH_FORM = {form_of(name): name for name in EXPERIMENTS}.values()
 
 
-@pytest.mark.parametrize("name", ONE_OF_EACH_FORM)
-def test_of_an_experiment_the_first_run_is_printed_as_it_runs(name):
-    cell, *others = list_cells(name)
-    words, comment = find_printed_job(["--cfg", "job", f"experiment={name}"], "train")
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        printed = compose("train", overrides=split_flags(words)[1])
-    assert OmegaConf.to_container(printed, resolve=True) == cell.options
-    assert bool(comment) == bool(others)
-    for word in set(cell.overrides) - {f"experiment={name}"}:
-        assert word in comment or not others
-
-
 @pytest.fixture
 def printed(command_line):
     """Returns the comment and the config that a command prints."""
@@ -180,3 +168,16 @@ def test_a_part_of_a_dataset_is_a_stand_in_in_both_configs(composed):
     assert config.data.stand_in == cfg.data.stand_in
     assert config.data.stands_in
     assert not check(composed("data=cub")).data.stands_in
+
+
+# Last in the file: minutes of compositions.
+@pytest.mark.parametrize("name", ONE_OF_EACH_FORM)
+def test_of_an_experiment_the_first_run_is_printed_as_it_runs(name):
+    cell, *others = list_cells(name)
+    words, comment = find_printed_job(["--cfg", "job", f"experiment={name}"], "train")
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        printed = compose("train", overrides=split_flags(words)[1])
+    assert OmegaConf.to_container(printed, resolve=True) == cell.options
+    assert bool(comment) == bool(others)
+    for word in set(cell.overrides) - {f"experiment={name}"}:
+        assert word in comment or not others
