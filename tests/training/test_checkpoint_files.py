@@ -122,7 +122,6 @@ class Foreign:
         ([1, 2], r"wrote it \(list\)"),
         ({}, "another program wrote it"),
     ],
-    ids=str,
 )
 @pytest.mark.parametrize("zipped", [True, False])
 def test_checkpoints_of_other_programs_are_called_so(tmp_path, content, message, zipped):
