@@ -81,7 +81,7 @@ def test_paths_in_a_file_of_embeddings(run, name, capsys):
     assert search(["x.npz", "0", "-k1"]) == 0
     capsys.readouterr()
     assert search(["x.npz", "0.png", "-k1"]) == 1  # some paths end like it
-    assert "does not say which network made it" in capsys.readouterr().err
+    assert "query: 0.png does not exist" in capsys.readouterr().err
     assert search(["x.npz", "0", "-k1", "--picture", "x.png"]) == 1
     assert_one_line(capsys.readouterr().err)
 

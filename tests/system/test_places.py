@@ -161,7 +161,6 @@ PLACES = [
     "prepare folder --root @",
     "prepare cub --root @",
     "plan mft_table2 --runs @",
-    "plan mft_table2 outputs=@",
     "rehearse mft_table2 --outputs @",
     "check_loss photos.npz loss=ms --outputs @",
     "show_proxies digits --out @",

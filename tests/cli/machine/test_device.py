@@ -10,7 +10,7 @@ from dml.cli.machine.device import try_gpu, try_machine, try_precisions, try_ste
 def test_the_machine_is_described():
     outcome = try_machine()
     assert outcome.works
-    assert "threads" in outcome.result
+    assert " thread" in outcome.result
     assert "GB memory" in outcome.result
 
 
