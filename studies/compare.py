@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from studies.comparison.results import Results
 
 STUDIES, PAGES = Path(__file__).parent, Path("docs/results")
-CODE = STUDIES / "comparison"
 
 
 @report_errors
@@ -47,7 +46,6 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("study", choices=declared)
     parser.add_argument("data", type=parse_path, nargs="?", help="file of features")
     parser.add_argument("--arms", type=lambda names: names.split(","))
-    parser.add_argument("--searches", type=whole_number(1), help="at most so many of each arm")
     parser.add_argument("--minutes", type=whole_number(1), help="no search is begun afterwards")
     parser.add_argument("--commit", action="store_true", help="commits the tables of each search")
     parser.add_argument("--outputs", type=parse_path, default=Path("outputs/studies"))
@@ -55,7 +53,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--overwrite", action="store_true", help="replace any page of this name")
     options = parser.parse(argv)
     # Imported late: --help need not load torch.
-    from studies.comparison.declaration import read_declaration
+    from studies.comparison.declaration import committed_at, read_declaration
     from studies.comparison.page import check_page, write_page
     from studies.comparison.results import Results
 
@@ -67,9 +65,9 @@ def main(argv: list[str] | None = None) -> int:
     if unknown := set(arms) - set(study.arms):
         raise UserError(f"--arms: no {', '.join(unknown)}; the study has {', '.join(study.arms)}")
     if options.data:
-        commit = committed_at(file)
+        commit = committed_at(file, STUDIES / "comparison")
         outputs = output_folder(options.outputs / options.study)
-        searches = list_searches(study, arms, options.searches)
+        searches = list_searches(study, arms)
         is_done = _train(study, searches, options, commit, outputs, tables)
         if not is_done:
             print_plain("stopped at the time limit; run the same command to continue")
@@ -128,9 +126,7 @@ def _train(
     return True
 
 
-def list_searches(
-    study: Declaration, arms: Sequence[str], most: int | None
-) -> Iterator[tuple[str, int]]:
+def list_searches(study: Declaration, arms: Sequence[str]) -> Iterator[tuple[str, int]]:
     """Yields the searches (arm, number) in the order in which they are trained.
 
     Arms of claims come first; of each kind, the first search of all arms, then the second of all.
@@ -138,30 +134,9 @@ def list_searches(
     claimed = set(study.claimed())
     for is_claimed in (True, False):
         kind = [arm for arm in arms if (arm in claimed) == is_claimed]
-        count = study.claimed_searches if is_claimed else study.searches
-        for number in range(min(most or count, count)):
+        for number in range(study.claimed_searches if is_claimed else study.searches):
             for arm in kind:
                 yield arm, number
-
-
-def committed_at(path: Path) -> str:
-    """Returns the commit in which a declaration was changed last.
-
-    Raises:
-        UserError: it, or the code of comparisons, has uncommitted changes.
-    """
-
-    def git(*words: str | Path) -> str:
-        command = ["git", "-C", path.parent, *words]
-        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
-
-    commit = git("log", "-1", "--format=%H", "--", path)[:12]
-    if not commit or git("status", "--porcelain", "--", path, CODE):
-        raise UserError(
-            f"{path} or {CODE} has changes that are not committed; a study is declared before its "
-            f"first training"
-        )
-    return commit
 
 
 def check_rows(results: Results, declared: str, features: str, tables: Path) -> None:

@@ -41,7 +41,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--overwrite", action="store_true", help="replace any page of this name")
     options = parser.parse(argv)
     # Imported late: --help need not load torch.
-    from studies.reality_check.declaration import committed_at, read_declaration
+    from studies.comparison.declaration import committed_at
+    from studies.reality_check.declaration import read_declaration
     from studies.reality_check.page import check_page, write_page
     from studies.reality_check.trainings import Results, train_arm
 

@@ -201,7 +201,7 @@ COMMANDS = {
     "compare": Command(
         "studies.compare:main",
         "heads_emoji:choice missing:input --outputs=out:output --pages=pages:output",
-        "--arms=:choice --searches=:count --minutes=:count",
+        "--arms=:choice --minutes=:count",
         fails=True,
     ),
     "simulate": Command(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import lzma
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +26,13 @@ TEMPLATE = Path(__file__).with_name("page.md.jinja")
 PICTURES = ("scores", "differences", "claims", "curves")
 
 
-def check_page(folder: Path, name: str, start: str) -> None:
+def check_page(folder: Path, name: str, start: str, pictures: Sequence[str] = PICTURES) -> None:
     """Checks that a page, its pictures and its tables may be written.
 
     Args:
         folder, name: see `write_page`.
         start: of the first line of such a page.
+        pictures: their names.
 
     Raises:
         UserError: a file of somebody else is in their place.
@@ -41,7 +43,7 @@ def check_page(folder: Path, name: str, start: str) -> None:
             return b"arm" in unpacked.readline(4096).strip().split(b",")
 
     check_output(folder / f"{name}.md", "page", (), begins_with(start))
-    for picture in PICTURES:
+    for picture in pictures:
         check_picture(folder / name / f"{picture}.png", "page")
     for table_name in Results._fields:
         check_output(folder / name / f"{table_name}{SUFFIX}", "page", (), is_table)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import lzma
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,11 +11,25 @@ import pandas as pd
 
 from dml.core.atomic_io import write_bytes
 
-METRICS = ("map_at_r", "precision_at_1", "r_precision")
+METRICS = ("map_at_r", "precision_at_1")
 SUFFIX = ".csv.xz"  # a quarter of the bytes; pandas reads it as it is
 IMAGES = "(images)"  # row of `classes` with the number of images of each class
 TYPES = {"arm": str, "edges": str, "declared": str, "features": str}
 KEYS = ("arm", "search", "epochs")  # of a training run with its folds
+
+
+def write_tables(tables: Mapping[str, pd.DataFrame], folder: Path) -> None:
+    """Writes tables (name → table) as `<name>.csv.xz`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, table in tables.items():
+        text = table.to_csv(index=False, lineterminator="\n", float_format="%.6g")
+        packed = lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME)
+        write_bytes(folder / f"{name}{SUFFIX}", packed)
+
+
+def read_tables(names: Iterable[str], folder: Path) -> dict[str, pd.DataFrame]:
+    """Returns name → table of what `write_tables` wrote."""
+    return {name: pd.read_csv(folder / f"{name}{SUFFIX}", dtype=TYPES) for name in names}
 
 
 class Results(NamedTuple):
@@ -22,7 +37,7 @@ class Results(NamedTuple):
 
     Attributes:
         scores: a row per arm, search, length in epochs and fold: test and validation scores in
-            percent, steps, processor time and versions.
+            percent, steps, processor time, versions and features.
         classes: MAP@R of each test class in percent (mean over folds), a row per arm, search and
             length; the row `IMAGES` holds the number of images of each class.
         curves: validation score in percent (mean over folds), a row per arm, search, length and
@@ -37,20 +52,12 @@ class Results(NamedTuple):
 
     def write(self, folder: Path) -> None:
         """Writes each table as `<name>.csv.xz`."""
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, table in self._asdict().items():
-            text = table.to_csv(index=False, lineterminator="\n", float_format="%.6g")
-            packed = lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME)
-            write_bytes(folder / f"{name}{SUFFIX}", packed)
+        write_tables(self._asdict(), folder)
 
     @classmethod
     def read(cls, folder: Path) -> Results:
         """Reads what `write` wrote."""
-        tables = {}
-        for name in cls._fields:
-            path = folder / f"{name}{SUFFIX}"
-            tables[name] = pd.read_csv(path, dtype=TYPES)
-        return cls(**tables)
+        return cls(**read_tables(cls._fields, folder))
 
     @classmethod
     def exist(cls, folder: Path) -> bool:
@@ -88,7 +95,7 @@ class Results(NamedTuple):
 
         Columns are means over folds; of `stages` and `best_step` medians.
         """
-        means = ["validation", "untrained", "steps", *METRICS]
+        means = ["validation", "untrained", *METRICS]
         runs = self.scores.groupby(list(KEYS))
         medians = runs[["stages", "best_step"]].median()
         return runs[means].mean().join(medians).join(runs.edges.first().fillna(""))
@@ -99,14 +106,11 @@ class Results(NamedTuple):
         best = runs.groupby(["arm", "search"]).validation.idxmax()
         return runs.loc[best].reset_index("epochs")
 
-    def class_scores(self, epochs: int | None = None) -> pd.DataFrame:
+    def class_scores(self) -> pd.DataFrame:
         """Returns the scores of the test classes, a row per arm and search.
 
-        Args:
-            epochs: length of training; None: the length that each search chooses.
+        They are those of the length that each search chooses.
         """
         table = self.classes[self.classes.arm != IMAGES].set_index(list(KEYS))
-        if epochs is not None:
-            return table.xs(epochs, level="epochs")
         chosen = self.choose_lengths().set_index("epochs", append=True).index
         return table.loc[chosen].droplevel("epochs")

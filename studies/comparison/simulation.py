@@ -106,80 +106,97 @@ def simulate(
         are_equal: whether all arms have the same expected score.
     """
     rng = np.random.default_rng(seed)
-    made = []
+    rows = []
     for _ in range(comparisons):
-        made.append(_try_one(study, source, images, rng, are_equal))
-    table = pd.DataFrame(made)
+        rows.append(_Made(study, source, images, rng, are_equal).describe())
+    table = pd.DataFrame(rows)
     ends = table.pop("end")
     equivalent = {margin: float((ends < margin).mean()) for margin in margins}
     return Coverage(**table.mean().to_dict(), equivalent=equivalent)
 
 
-def _try_one(
-    study: Declaration,
-    source: dict[str, SourceArm],
-    images: np.ndarray,
-    rng: np.random.Generator,
-    are_equal: bool,
-) -> dict[str, float]:
-    """Returns what holds in one made comparison: the names of `Coverage`, and `end`.
+class _Made:
+    """A made comparison; arguments as those of `simulate`."""
 
-    `end` is the far end of the interval of two equal arms.
-    """
-    arms = list(study.arms)
-    names = dict(zip(arms, rng.choice(sorted(source), len(arms)).tolist(), strict=True))
-    first = study.claims[0]
-    names[first.than] = names[first.better]
-    drawn = rng.integers(len(images), size=len(images))
-    everywhere = images / images.sum()
-    share = images[drawn] / images[drawn].sum()
-    expected, classes, scores, new = {}, {}, {}, {}
-    for arm, name in names.items():
-        mean = source[name].classes.mean(0)
-        if are_equal:
-            mean = mean - everywhere @ mean
-        count = study.count_searches(arm)
-        searches = source[name].draw_searches(count + 1, rng)
-        expected[arm] = everywhere @ mean
-        classes[arm] = mean[drawn] + searches[:count, drawn].mean(0)
-        for search, score in enumerate((mean[drawn] + searches[:, drawn]) @ share):
-            if search < count:
+    def __init__(
+        self,
+        study: Declaration,
+        source: dict[str, SourceArm],
+        images: np.ndarray,
+        rng: np.random.Generator,
+        are_equal: bool,
+    ) -> None:
+        self.study = study
+        arms = list(study.arms)
+        names = dict(zip(arms, rng.choice(sorted(source), len(arms)).tolist(), strict=True))
+        names[study.claims[0].than] = names[study.claims[0].better]
+        drawn = rng.integers(len(images), size=len(images))
+        everywhere = images / images.sum()
+        share = images[drawn] / images[drawn].sum()
+        self.expected: dict[str, float] = {}
+        self.new: dict[str, float] = {}  # score of another search of each arm
+        classes, scores = {}, {}
+        for arm, name in names.items():
+            mean_C = source[name].classes.mean(0)
+            if are_equal:
+                mean_C = mean_C - everywhere @ mean_C
+            count = study.count_searches(arm)
+            searches_SC = mean_C + source[name].draw_searches(count + 1, rng)
+            self.expected[arm] = float(everywhere @ mean_C)
+            classes[arm] = searches_SC[:count, drawn].mean(0)
+            *known, self.new[arm] = (searches_SC[:, drawn] @ share).tolist()
+            for search, score in enumerate(known):
                 scores[arm, search] = score
-            else:
-                new[arm] = score
-    table = pd.Series(scores).rename_axis(["arm", "search"])
-    noise = measure_noise(table)
-    means = table.groupby(level="arm").mean()
-    half_widths = pd.Series({arm: noise.half_width(arm) for arm in arms})
-    inside = (pd.Series(new) - means[arms]).abs() <= half_widths
-    compare = Pairs(pd.DataFrame(classes).T, pd.Series(images[drawn]), noise).compare
+        self.scores = pd.Series(scores).rename_axis(["arm", "search"])
+        self.noise = measure_noise(self.scores)
+        self.compare = Pairs(pd.DataFrame(classes).T, pd.Series(images[drawn]), self.noise).compare
 
-    def contains(better: str, than: str, confidence: float) -> bool:
-        low, high = compare(better, than).interval(confidence)
-        return bool(low <= expected[better] - expected[than] <= high)
+    def describe(self) -> dict[str, float]:
+        """Returns what holds: the names of `Coverage`, and `end`.
 
-    alpha = 1 - study.confidence
-    claims = [(claim.better, claim.than) for claim in study.claims]
-    others = [arm for arm in arms if arm != study.reference]
-    of_claims = [contains(*pair, 1 - alpha / len(claims)) for pair in claims]
-    of_reference = [contains(arm, study.reference, 1 - alpha / len(others)) for arm in others]
-    low, high = compare(*claims[0]).interval(1 - alpha / len(claims))
-    pairs = list(combinations(arms, 2))
-    differences = [compare(*pair) for pair in pairs]
-    adjusted = holm([difference.p for difference in differences])
-    wrong = []
-    for (better, than), difference, p in zip(pairs, differences, adjusted, strict=True):
-        truth = expected[better] - expected[than]
-        wrong.append(p < study.rank_level and difference.points * truth <= 0)
-    return {
-        "search": inside.mean(),
-        "pair": np.mean([contains(*pair, study.confidence) for pair in claims]),
-        "claims": all(of_claims),
-        "references": all(of_reference),
-        "ranks": not any(wrong),
-        "different": low * high > 0,
-        "end": max(-low, high),
-    }
+        `end` is the far end of the interval of the claim about two equal arms.
+        """
+        claims = [(claim.better, claim.than) for claim in self.study.claims]
+        reference = self.study.reference
+        others = [(arm, reference) for arm in self.study.arms if arm != reference]
+        alpha = 1 - self.study.confidence
+        low, high = self.compare(*claims[0]).interval(1 - alpha / len(claims))
+        return {
+            "search": self._share_of_new_searches(),
+            "pair": float(np.mean(self._contain(claims, 1 - alpha))),
+            "claims": all(self._contain(claims, 1 - alpha / len(claims))),
+            "references": all(self._contain(others, 1 - alpha / len(others))),
+            "ranks": not self._finds_wrong_pair(),
+            "different": low * high > 0,
+            "end": max(-low, high),
+        }
+
+    def _share_of_new_searches(self) -> float:
+        """Returns the share of arms whose interval contains the new search."""
+        means = self.scores.groupby(level="arm").mean()
+        inside = []
+        for arm, score in self.new.items():
+            inside.append(abs(score - means[arm]) <= self.noise.half_width(arm))
+        return float(np.mean(inside))
+
+    def _contain(self, pairs: Sequence[tuple[str, str]], confidence: float) -> list[bool]:
+        """Returns of each pair whether the interval contains the expected difference."""
+        inside = []
+        for first, second in pairs:
+            low, high = self.compare(first, second).interval(confidence)
+            inside.append(low <= self.expected[first] - self.expected[second] <= high)
+        return inside
+
+    def _finds_wrong_pair(self) -> bool:
+        """Returns whether the tests of all pairs find a difference that is none, or reversed."""
+        pairs = list(combinations(self.study.arms, 2))
+        differences = [self.compare(*pair) for pair in pairs]
+        adjusted = holm([difference.p for difference in differences])
+        for (first, second), difference, p in zip(pairs, differences, adjusted, strict=True):
+            truth = self.expected[first] - self.expected[second]
+            if p < self.study.rank_level and difference.points * truth <= 0:
+                return True
+        return False
 
 
 def read_source(tables: Path) -> tuple[dict[str, SourceArm], np.ndarray]:

@@ -200,23 +200,21 @@ class Comparison:
     def rank_arms(self) -> pd.DataFrame:
         """Returns a row per arm, the best first.
 
-        Columns: `searches` (their number), `map_at_r`, `precision_at_1`, `untrained`, `steps`
-        (means over searches), `half` (half-width of the interval of a new search), `half_p1` (that
-        of P@1), `stages` and `best_step` (least of its searches), `points`, `low`, `high` (the
-        difference from the reference with its simultaneous interval), `rank_low` to `rank_high`
-        (ranks that the tests of all pairs leave open), `rising` (gains `study.plateau` points with
-        its longest training), `edges` (options that more than half of its searches chose at the
-        end of a logarithmic range), `failed` (its searches found nothing better than the untrained
-        head) and `complete` (it has all searches that are declared).
+        Columns: `searches` (their number), `map_at_r`, `precision_at_1`, `untrained` (means over
+        searches), `half` (half-width of the interval of a new search), `stages` and `best_step`
+        (least of its searches), `points`, `low`, `high` (the difference from the reference with
+        its simultaneous interval), `rank_low` to `rank_high` (ranks that the tests of all pairs
+        leave open), `rising` (gains `study.plateau` points with its longest training), `edges`
+        (options that more than half of its searches chose at the end of a logarithmic range),
+        `failed` (its searches found nothing better than the untrained head) and `complete` (it has
+        all searches that are declared).
         """
         arms = self.chosen.groupby(level="arm")
-        means = ["map_at_r", "precision_at_1", "untrained", "steps"]
+        means = ["map_at_r", "precision_at_1", "untrained"]
         rows = arms[means].mean().join(arms[["stages", "best_step"]].min())
         rows = rows.sort_values("map_at_r", ascending=False)
         rows.insert(0, "searches", arms.size())
-        of_precision = measure_noise(self.chosen.precision_at_1)
         rows["half"] = rows.index.map(self.noise.half_width)
-        rows["half_p1"] = rows.index.map(of_precision.half_width)
         rows["rank_low"], rows["rank_high"] = 1, len(rows)
         for better, worse in self._find_different_pairs(list(rows.index)):
             rows.loc[worse, "rank_low"] += 1

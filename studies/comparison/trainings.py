@@ -148,7 +148,6 @@ def _collect(summary: Mapping[str, Any], edges: str, cost: float) -> tuple[pd.Da
             "best_step": job["best_step"],  # whose weights are tested
             "stages": 1,
             "edges": edges,
-            "seconds": job["seconds"],
             "processor_seconds": cost / len(summary["jobs"]),
             "device": summary["device"],
             "versions": " ".join(f"{n} {v}" for n, v in summary["versions"].items()),

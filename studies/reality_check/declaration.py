@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from typing import Annotated, Literal
 
 from omegaconf import OmegaConf
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from dml.core.errors import UserError
-
-Positive = Annotated[float, Field(gt=0)]
-
-
-class Strict(BaseModel):
-    """Refuses unknown names."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+from studies.comparison.declaration import Positive, Strict
 
 
 class Claim(Strict):
@@ -32,7 +24,7 @@ class Claim(Strict):
     better: str
     than: str
     source: str
-    requires: dict[Literal["stages", "steps"], Positive] = {}
+    requires: dict[Literal["stages", "steps"], Positive] = Field(default_factory=dict)
 
 
 class Declaration(Strict):
@@ -71,7 +63,7 @@ class Declaration(Strict):
     learned: Positive
     plateau: Positive
     confidence: Annotated[float, Field(gt=0.5, lt=1)]
-    not_tested: dict[str, str] = {}
+    not_tested: dict[str, str] = Field(default_factory=dict)
 
     def claimed(self) -> list[str]:
         """Returns the arms of the claims."""
@@ -83,23 +75,6 @@ class Declaration(Strict):
         if missing := sorted(named - set(self.arms)):
             raise ValueError(f"no arm {', '.join(missing)}")
         return self
-
-
-def committed_at(path: Path) -> str:
-    """Returns the commit in which a declaration was changed last.
-
-    Raises:
-        UserError: it has uncommitted changes.
-    """
-
-    def git(*words: str) -> str:
-        command = ["git", "-C", str(path.parent), *words, "--", path.name]
-        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
-
-    commit = git("log", "-1", "--format=%h")
-    if not commit or git("status", "--porcelain"):
-        raise UserError(f"{path} is not committed; a study is declared before its first training")
-    return commit
 
 
 def read_declaration(path: Path) -> Declaration:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import lzma
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,9 @@ from jinja2 import Template
 
 from dml.core.atomic_io import write_text
 from dml.core.outputs import begins_with, check_output
-from dml.core.regular_files import open_regular
-from dml.runs.figures.drawing import BLUE, GREY, check_picture, plt, tidy
+from dml.runs.figures.drawing import BLUE, GREY, plt, tidy
 from scripts.docs.markdown import code, table
+from studies.comparison import page as comparison
 from studies.pictures import save_small
 from studies.reality_check.declaration import Declaration
 from studies.reality_check.ranking_table import COLUMNS, write_ranking
@@ -27,7 +26,7 @@ from studies.reality_check.statistics import (
     rank_arms,
     search_noise,
 )
-from studies.reality_check.trainings import SUFFIX, Results
+from studies.reality_check.trainings import Results
 
 TEMPLATE = Path(__file__).with_name("page.md.jinja")
 
@@ -45,22 +44,9 @@ def check_page(folder: Path, name: str, start: str) -> None:
     Raises:
         UserError: a file of somebody else is in their place.
     """
-
-    def is_page(path: Path) -> bool:
-        with open_regular(path) as file:
-            return file.read(len(start.encode())) == start.encode()
-
-    def is_table(path: Path) -> bool:
-        with open_regular(path) as file, lzma.open(file) as unpacked:
-            return b"arm" in unpacked.readline(4096).strip().split(b",")
-
-    check_output(folder / f"{name}.md", "page", (), is_page)
-    for picture in PICTURES:
-        check_picture(folder / name / f"{picture}.png", "page")
+    comparison.check_page(folder, name, start, PICTURES)
     ranking_start = begins_with(",".join(COLUMNS))
     check_output(folder / name / "ranking.csv", "page", (), ranking_start)
-    for table_name in Results._fields:
-        check_output(folder / name / f"{table_name}{SUFFIX}", "page", (), is_table)
 
 
 def write_page(

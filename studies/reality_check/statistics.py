@@ -17,34 +17,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
+from studies.comparison.statistics import Difference, holm
 from studies.reality_check.declaration import Claim, Declaration
 from studies.reality_check.trainings import IMAGES, Results
 
 NOT_TESTED, STILL_RISING = "not tested", "still rising"
-
-
-class Difference(NamedTuple):
-    """Difference of two arms in points of MAP@R, with standard error and degrees of freedom."""
-
-    points: float
-    error: float
-    freedom: float
-
-    @property
-    def p(self) -> float:
-        """Two-sided p-value of no difference."""
-        return float(2 * stats.t.sf(abs(self.points) / self.error, self.freedom))
-
-    def interval(self, confidence: float) -> tuple[float, float]:
-        """Returns the two-sided interval of a confidence."""
-        half = float(stats.t.ppf((1 + confidence) / 2, self.freedom)) * self.error
-        return self.points - half, self.points + half
 
 
 def compare(classes: pd.DataFrame, first: str, second: str) -> Difference:
@@ -61,15 +43,6 @@ def compare(classes: pd.DataFrame, first: str, second: str) -> Difference:
     total = sum(variances)
     freedom = total**2 / sum(v**2 / f for v, f in zip(variances, freedoms, strict=True))
     return Difference(points, total**0.5, freedom)
-
-
-def holm(p_values: Sequence[float]) -> np.ndarray:
-    """Returns p-values adjusted for testing all of them, in their order (Holm, 1979)."""
-    order = np.argsort(p_values)
-    factors = np.arange(len(order), 0, -1)
-    adjusted = np.empty(len(order))
-    adjusted[order] = np.minimum(1, np.maximum.accumulate(np.asarray(p_values)[order] * factors))
-    return adjusted
 
 
 def choose_lengths(results: Results) -> dict[str, int]:

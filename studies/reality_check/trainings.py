@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import lzma
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,18 +13,16 @@ import torch
 import dml
 from dml.config.schema import Config
 from dml.config.search_space import merge_spaces
-from dml.core.atomic_io import write_bytes
 from dml.retrieval import nearest_neighbors
 from dml.retrieval.embeddings import load_embeddings
 from dml.retrieval.metrics import score_rankings
 from dml.runs.folder.run_folder import EMBEDDINGS, RunFolder, load_config
+from studies.comparison.results import IMAGES, SUFFIX, read_tables, write_tables
+from studies.comparison.trainings import without_search
 from studies.reality_check.declaration import Declaration
 
 METRICS = ("map_at_r", "precision_at_1", "r_precision")
-SEARCH = ("search", "space", "+space", "++space")  # beginnings of the options of a search
 EDGE = 1.05  # ratio of a chosen value to an end of its range
-SUFFIX = ".csv.xz"  # a quarter of the bytes; pandas reads it as it is
-IMAGES = "(images)"  # row of `classes` with the number of images of each class
 
 
 class Results(NamedTuple):
@@ -48,20 +45,12 @@ class Results(NamedTuple):
 
     def write(self, folder: Path) -> None:
         """Writes each table as `<name>.csv.xz`."""
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, table in self._asdict().items():
-            text = table.to_csv(index=False, lineterminator="\n", float_format="%.6g")
-            packed = lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME)
-            write_bytes(folder / f"{name}{SUFFIX}", packed)
+        write_tables(self._asdict(), folder)
 
     @classmethod
     def read(cls, folder: Path) -> Results:
         """Reads what `write` wrote."""
-        tables = {}
-        for name in cls._fields:
-            path = folder / f"{name}{SUFFIX}"
-            tables[name] = pd.read_csv(path, dtype={"arm": str, "edges": str})
-        return cls(**tables)
+        return cls(**read_tables(cls._fields, folder))
 
     @classmethod
     def exist(cls, folder: Path) -> bool:
@@ -130,11 +119,6 @@ def train_arm(
         parts.append(_collect(arm, epochs, edges, summary))
     scores, classes, curves = map(pd.concat, zip(*parts, strict=True))
     return Results(scores, classes.drop_duplicates(["arm", "epochs", "repeat"]), curves, trials)
-
-
-def without_search(options: Sequence[str]) -> list[str]:
-    """Returns the options of `train.py` that do not belong to a search."""
-    return [option for option in options if not option.startswith(SEARCH)]
 
 
 def _collect(

@@ -155,6 +155,7 @@ def test_the_page_of_errors_names_wrongly_identified_images(mixed, evaluated, tm
     page = (folder / "errors.html").read_text(encoding="utf-8")
     part = page[page.index('id="identified"') : page.index('id="worst"')]
     assert part.count('class="mistake"') == is_wrong.sum()
+    assert "class mean. A query" in part
     for row in np.flatnonzero(is_wrong):
         assert table["query"][row] in part
         assert table["right_reference"][row] in part
