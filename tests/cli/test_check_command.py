@@ -98,7 +98,9 @@ def test_what_is_tried(tmp_path):
     others = [one.name for one in checks.list_other_checks(tmp_path)]
     assert common == ["processes", "locks"]
     assert others[:4] == ["disk", "space", "machine", "GPU"]
-    assert {"precision", "step", "hub", "dataset", "input", "network", "first row"} < {*others}
+    assert {"precision", "products", "step", "hub", "dataset", "input", "network", "first row"} < {
+        *others
+    }
     for one in (*checks.list_common_checks(tmp_path, SINGLE_PROCESS),):
         assert one.tried
         assert one.remedy

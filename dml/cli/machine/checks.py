@@ -14,6 +14,7 @@ from dml.cli.machine.disk import OTHER_FOLDER, try_locks, try_space, try_writing
 from dml.cli.machine.network import OFFLINE, try_dataset, try_hub
 from dml.cli.machine.outcome import Check
 from dml.cli.machine.processes import exchange_in, try_processes
+from dml.cli.machine.products import VARIABLE, try_products
 from dml.cli.machine.shared_locks import try_locks_of
 from dml.cli.machine.speed import FirstRow
 from dml.core.installation import CLONE
@@ -21,6 +22,7 @@ from dml.data.preparation.sources import SOURCES
 from dml.training.process_group import ProcessGroup
 
 DRIVER_REMEDY = "restart the machine, or its driver; device=cpu does without the GPU"
+PRODUCTS_REMEDY = f"unset {VARIABLE} and MKL_*; try another version of NumPy"
 PROCESSES_REMEDY = "train in one process, or see docs/guides/cluster_and_several_gpus.md"
 SPEED_REMEDY = "run the command again when the machine is idle, and report what it says"
 
@@ -53,6 +55,7 @@ def list_other_checks(outputs: Path) -> Iterator[Check]:
     yield Check("machine", "processor and memory", try_machine, DRIVER_REMEDY)
     yield Check("GPU", "GPUs that torch sees", try_gpu, DRIVER_REMEDY)
     yield Check("precision", "products against float64", try_precisions, DRIVER_REMEDY)
+    yield Check("products", "products of evaluation", try_products, PRODUCTS_REMEDY)
     yield Check("step", "a step of training against float64", try_step, DRIVER_REMEDY)
     yield Check("hub", "the hub of weights", try_hub, OFFLINE)
     address = SOURCES["cub"].files[0].addresses[0]

@@ -1,6 +1,7 @@
 """The best entries of each query, kept while scores come tile by tile. It needs no torch.
 
-Shapes: n queries and c gallery items of one tile, m candidates, w ranks, P entries.
+Shapes: n queries and c gallery items of one tile, m candidates, w ranks, P entries, W
+integers of eight truth values.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ Array = NDArray[Any]
 SPARE = 8  # entries kept per query, in addition to m
 DEVIATIONS = 4.5  # margin of the thresholds: a few queries in a million are searched again
 SCORE_BITS = 32
+GROUP = 8  # truth values that are read as one integer
 
 
 class RunningTop:
@@ -117,11 +119,24 @@ def above_threshold(tile_nc: Array, threshold_n: Array) -> tuple[Array, Array, A
     """
     row_major = tile_nc.flags.c_contiguous
     memory = tile_nc if row_major else tile_nc.T
-    inner_P = np.flatnonzero(memory > (threshold_n[:, None] if row_major else threshold_n))
+    inner_P = _true_places(memory > (threshold_n[:, None] if row_major else threshold_n))
     value_P = memory.reshape(-1)[inner_P]
     outer_P = inner_P // memory.shape[1]
     inner_P -= outer_P * memory.shape[1]
     return (outer_P, inner_P, value_P) if row_major else (inner_P, outer_P, value_P)
+
+
+def _true_places(mask: Array) -> Array:
+    """Returns the flat indices of the true entries (P), which are few, in ascending order.
+
+    Eight entries are read as one integer, which is 0 in nearly all places.
+    """
+    flat = mask.reshape(-1)
+    if len(flat) % GROUP:
+        return np.flatnonzero(flat)
+    word_W = np.flatnonzero(flat.view(np.uint64) != 0)
+    inner_P = np.flatnonzero(flat.reshape(-1, GROUP)[word_W])
+    return GROUP * word_W[inner_P // GROUP] + inner_P % GROUP
 
 
 def _sampled_threshold(tile_nc: Array, rank: int) -> Array:
