@@ -69,8 +69,13 @@ def parser() -> Parser:
 
 def main(words: Sequence[str]) -> int:
     """Runs the command and returns its exit status: 0 if all is ready."""
-    options = parser().parse(words)
+    command = parser()
+    options = command.parse(words)
     name = options.dataset
+    typed = [name, *options.words]
+    if name == FOR:  # backbone=resnet50 is an option of training there
+        typed = [word for word in typed if "=" not in word]
+    command.refuse_without_dashes(typed)
     _check_options(options)
     if name == FOR:
         prepare_for(options.words, options.list, options.check)
@@ -116,8 +121,7 @@ def _check_options(options: Namespace) -> None:
 def _check_words(options: Namespace) -> None:
     """Raises ConfigError for an unknown dataset, options of `for` elsewhere, or others there."""
     if options.dataset not in CHOICES:
-        hint = nearest(options.dataset, CHOICES) or f"; one of {', '.join(CHOICES)}"
-        raise ConfigError([f"'{options.dataset}' is not a dataset{hint}"])
+        raise ConfigError([f"'{options.dataset}' is not a dataset{_advise(options)}"])
     if options.list and options.check:
         raise ConfigError(["--list: is not combined with --check"])
     if options.dataset == FOR:
@@ -127,7 +131,23 @@ def _check_words(options: Namespace) -> None:
         words = " ".join(options.words)
         if set(options.words) <= set(CHOICES):
             raise ConfigError([f"{words}: one dataset at a time, or all"])
+        root = words.removeprefix("data.root=")
+        if root != words or os.path.isdir(root):
+            raise ConfigError([f"{words}: write --root {root}"])
         raise ConfigError([f"{words}: options of train are for prepare for"])
+
+
+def _advise(options: Namespace) -> str:
+    """Returns what to write instead of a word that is not a dataset."""
+    word, prepare = options.dataset, shell_command("prepare")
+    name, is_option, choice = word.partition("=")
+    if is_option and FOR not in options.words and name == "data" and choice in CHOICES:
+        return f"; write {prepare} {choice}"
+    if is_option:
+        return f"; write {prepare} {FOR} {word}"
+    if set(word.split(",")) <= set(CHOICES):
+        return "; one dataset at a time, or all"
+    return nearest(word, CHOICES) or f"; one of {', '.join(CHOICES)}"
 
 
 def _check_modes(options: Namespace) -> None:

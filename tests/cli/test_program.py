@@ -139,7 +139,7 @@ LONG = "x" * 300
         ("evaluate outputs=file", "outputs: file is not a folder"),
         (f"evaluate run={LONG}", f"run: {LONG} is not a run folder"),
         (f"evaluate embeddings={LONG}.npz", "embeddings: x"),
-        ("evaluate embeddings=nowhere.npz", "embeddings: nowhere.npz cannot be read"),
+        ("evaluate embeddings=nowhere.npz", "embeddings: nowhere.npz does not exist"),
         ("evaluate embeddings=.", "embeddings: . cannot be read (a folder"),
         ("prepare cub --root file", "--root: file is not a folder"),
         (f"prepare cub --root {LONG}", f"--root: {LONG}: File name too long"),
