@@ -293,6 +293,8 @@ def _suggest(name: str, names: list[str]) -> str:
     """Returns `; did you mean 'optim.lr'?` for similar options, or an empty string."""
     last = name.rpartition(".")[2].strip("-").replace("-", "_").lower()
     ours = [n for n in names if not n.startswith(NOT_OURS) and not n.endswith(INTERNAL)]
+    if name.lower() in ours:
+        return f"; did you mean '{name.lower()}'?"
     same = [n for n in ours if n.rpartition(".")[2] == last]
     if last in ALIASES:
         same = [ALIASES[last]]

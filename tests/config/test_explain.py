@@ -34,6 +34,15 @@ SLIPS = {  # words → the option, and what helps
     "resume": ("resume", "; write resume=<value>"),
     "--resume=run": ("--resume=run", "did you mean 'resume'?"),
     "-m seed=0,": ("seed=0,", "write the values without spaces, such as seed=0,1"),
+    "evaluation.compress=int8": (
+        "evaluation.compress",
+        "must be a list; write evaluation.compress=[int8]",
+    ),
+    "optim.LR=0.1": ("optim.LR", "no such option; did you mean 'optim.lr'?"),
+    "search=bayes protocol=mlrc data=digits search.Trials=2": (
+        "search.Trials",
+        "did you mean 'search.trials'?",
+    ),
     "resume=true": ("resume", "write resume=<run folder>"),
 }
 
