@@ -16,6 +16,7 @@ from dml.cli.shared_options import check_folder
 from dml.core.counts import count_of, verb_for
 from dml.core.errors import ConfigError, UserError, nearest
 from dml.core.installation import shell_command
+from dml.core.missing_paths import describe_missing
 from dml.core.plain_text import print_plain
 from dml.core.tolerant_output import tolerant_output
 
@@ -109,6 +110,9 @@ def _check_options(options: Namespace) -> None:
     is_prepared = name in PUBLISHED and not options.check
     if (options.archive or options.url) and not is_prepared:
         raise ConfigError([f"--archive and --url are for preparing {', '.join(PUBLISHED)}"])
+    if name == "folder" and "*" not in str(options.root) and not os.path.exists(options.root):
+        problem = describe_missing(options.root, "give the folder or CSV file of your images")
+        raise ConfigError([f"--root: {problem}"])
     _check_modes(options)
     chooses_weights = options.backbone or options.no_weights
     if chooses_weights and options.check:
