@@ -77,6 +77,8 @@ def _parse_outputs(words: Sequence[str]) -> Path:
         name, _, folder = word.partition("=")
         if name != OUTPUTS:
             hint = nearest(name, [OUTPUTS]) or "; the command takes outputs=<folder>"
+            if os.sep in name:
+                hint = f"; write {OUTPUTS}={name}"
             problems.append(f"{name}: no such option{hint}")
         elif not folder:
             problems.append("outputs: is empty; give a folder, or outputs=. for the current one")

@@ -17,6 +17,7 @@ from dml.cli.shared_options import (
     refuse_empty,
 )
 from dml.cli.train_command import keep_memory_on
+from dml.cli.word_order import check_order_of_embed
 from dml.core.compression_forms import parse_form
 from dml.core.counts import count_of
 from dml.core.errors import ConfigError
@@ -89,8 +90,11 @@ def parser() -> Parser:
 
 def main(words: Sequence[str]) -> int:
     """Runs the command and returns its exit status."""
-    options = vars(parser().parse(words))
+    command = parser()
+    options = vars(command.parse(words))
     refuse_empty(options)
+    check_order_of_embed(options["network"], options["images"], options["output"])
+    command.refuse_without_dashes(options["options"])
     _check_form(options["compress"])
     if options["trust"]:
         add_current_folder()

@@ -13,6 +13,7 @@ from dml.cli.shared_options import (
     check_network,
     refuse_empty,
 )
+from dml.cli.word_order import check_order_of_export
 from dml.core.plain_text import print_plain
 
 DESCRIPTION = """\
@@ -39,6 +40,7 @@ def main(words: Sequence[str]) -> int:
     """Runs the command and returns its exit status."""
     options = parser().parse(words)
     refuse_empty(vars(options))
+    check_order_of_export(options.run_folder, options.folder)
     if options.trust:
         add_current_folder()
     check_network(options.run_folder, options.trust)

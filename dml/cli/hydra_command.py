@@ -22,6 +22,7 @@ from dml.config.command_line import (
     refuse_mixed_ranges,
     refuse_recipes,
     refuse_repeated,
+    refuse_root_without_data,
     refuse_wrong_flags,
     split_flags,
 )
@@ -118,6 +119,8 @@ def _check_words(
     refuse_repeated(others)
     refuse_mixed_ranges(others)
     refuse_recipes(others)
+    if config_name == "train":
+        refuse_root_without_data(others)
     others = drop_replaced_arguments(others)
     params: str | None = None
     if prints_config(flags):

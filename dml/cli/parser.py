@@ -50,7 +50,22 @@ class Parser(argparse.ArgumentParser):
         wrong = [word for word in unknown if word.startswith("-")] or unknown
         if wrong:
             raise ConfigError(self._explain(word) for word in wrong)
+        self._refuse_names(options)
         return options
+
+    def refuse_without_dashes(self, words: Sequence[str]) -> None:
+        """Refuses words that are options without their dashes.
+
+        Args:
+            words: those that the command cannot use otherwise.
+
+        Raises:
+            ConfigError: a line for each such word.
+        """
+        hints = {word: self._add_dashes(word) for word in words}
+        problems = [f"{word}: write {hint}" for word, hint in hints.items() if hint]
+        if problems:
+            raise ConfigError(problems)
 
     def print_help(self, file: Any = None) -> None:
         """Prints the help; unlike argparse, reports an output that cannot be written."""
@@ -67,14 +82,43 @@ class Parser(argparse.ArgumentParser):
         line = message.removeprefix("argument ")
         raise ConfigError([f"{line}; {self.prog} --help describes the options"])
 
+    def _refuse_names(self, options: argparse.Namespace) -> None:
+        """Raises ConfigError for a word such as `output=x.npz`, which stands without a name."""
+        for action in self._actions:
+            value = getattr(options, action.dest, None)
+            if action.option_strings or not value:
+                continue
+            for word in value if isinstance(value, list) else [value]:
+                name, is_named, rest = str(word).partition("=")
+                if is_named and name in (action.dest, action.metavar):
+                    raise ConfigError([f"{word}: write {rest or f'<{name}>'}, without {name}="])
+
+    def _add_dashes(self, word: str) -> str:
+        """Returns `-k 3` for `k=3`, and `--csv` for `csv`; empty if there is no such option."""
+        name, _, value = word.partition("=")
+        typed = name.lower().replace("_", "-")
+        for action in self._actions:
+            for option in action.option_strings:
+                if option.lstrip("-") != typed:
+                    continue
+                if action.nargs == 0:
+                    return option
+                value = value or str(action.metavar or "<value>")
+                is_joined = str(action.metavar).startswith("=")
+                return f"{option}={value.lstrip('=')}" if is_joined else f"{option} {value}"
+        return ""
+
     def _explain(self, word: str) -> str:
         if not word.startswith("-"):
-            return f"'{word}' is one word too many; {self.prog} --help describes them"
+            option = self._add_dashes(word)
+            hint = f"write {option}" if option else f"{self.prog} --help describes them"
+            return f"'{word}' is one word too many; {hint}"
         names: list[str] = []
         for action in self._actions:
             names += action.option_strings
         name = word.partition("=")[0]
-        hint = nearest(name, names) or f"; {self.prog} --help lists them"
+        same = [option for option in names if option.lstrip("-") == name.lstrip("-").lower()]
+        hint = nearest(name, same, 0) or nearest(name, names) or f"; {self.prog} --help lists them"
         if name == f"--{OUTPUTS}" and RUNS in names:
             hint = f"; did you mean '{RUNS}'?"
         return f"{word}: no such option{hint}"

@@ -17,6 +17,7 @@ from dml.cli.parser import (
     set_completer,
 )
 from dml.cli.shared_options import add_current_folder
+from dml.cli.word_order import check_order_of_plan
 from dml.core.counts import verb_for
 from dml.core.installation import shell_command
 from dml.core.plain_text import print_plain
@@ -73,8 +74,11 @@ def parser() -> Parser:
 
 def main(words: Sequence[str]) -> int:
     """Runs the command and returns its exit status."""
-    options = parser().parse(words)
+    command = parser()
+    options = command.parse(words)
     refuse_outputs([options.experiment, *options.overrides])
+    check_order_of_plan(options.experiment)
+    command.refuse_without_dashes(options.overrides)
     add_current_folder()  # a reader may say how many images it trains on
     plans = _plan(options)
     if options.experiment != "all":

@@ -16,6 +16,7 @@ from dml.cli.shared_options import check_folder
 from dml.core.counts import count_of, verb_for
 from dml.core.errors import ConfigError, UserError, nearest
 from dml.core.installation import shell_command
+from dml.core.missing_paths import describe_missing
 from dml.core.plain_text import print_plain
 from dml.core.tolerant_output import tolerant_output
 
@@ -69,8 +70,13 @@ def parser() -> Parser:
 
 def main(words: Sequence[str]) -> int:
     """Runs the command and returns its exit status: 0 if all is ready."""
-    options = parser().parse(words)
+    command = parser()
+    options = command.parse(words)
     name = options.dataset
+    typed = [name, *options.words]
+    if name == FOR:  # backbone=resnet50 is an option of training there
+        typed = [word for word in typed if "=" not in word]
+    command.refuse_without_dashes(typed)
     _check_options(options)
     if name == FOR:
         prepare_for(options.words, options.list, options.check)
@@ -104,6 +110,9 @@ def _check_options(options: Namespace) -> None:
     is_prepared = name in PUBLISHED and not options.check
     if (options.archive or options.url) and not is_prepared:
         raise ConfigError([f"--archive and --url are for preparing {', '.join(PUBLISHED)}"])
+    if name == "folder" and "*" not in str(options.root) and not os.path.exists(options.root):
+        problem = describe_missing(options.root, "give the folder or CSV file of your images")
+        raise ConfigError([f"--root: {problem}"])
     _check_modes(options)
     chooses_weights = options.backbone or options.no_weights
     if chooses_weights and options.check:
@@ -116,8 +125,7 @@ def _check_options(options: Namespace) -> None:
 def _check_words(options: Namespace) -> None:
     """Raises ConfigError for an unknown dataset, options of `for` elsewhere, or others there."""
     if options.dataset not in CHOICES:
-        hint = nearest(options.dataset, CHOICES) or f"; one of {', '.join(CHOICES)}"
-        raise ConfigError([f"'{options.dataset}' is not a dataset{hint}"])
+        raise ConfigError([f"'{options.dataset}' is not a dataset{_advise(options)}"])
     if options.list and options.check:
         raise ConfigError(["--list: is not combined with --check"])
     if options.dataset == FOR:
@@ -127,7 +135,23 @@ def _check_words(options: Namespace) -> None:
         words = " ".join(options.words)
         if set(options.words) <= set(CHOICES):
             raise ConfigError([f"{words}: one dataset at a time, or all"])
+        root = words.removeprefix("data.root=")
+        if root != words or os.path.isdir(root):
+            raise ConfigError([f"{words}: write --root {root}"])
         raise ConfigError([f"{words}: options of train are for prepare for"])
+
+
+def _advise(options: Namespace) -> str:
+    """Returns what to write instead of a word that is not a dataset."""
+    word, prepare = options.dataset, shell_command("prepare")
+    name, is_option, choice = word.partition("=")
+    if is_option and FOR not in options.words and name == "data" and choice in CHOICES:
+        return f"; write {prepare} {choice}"
+    if is_option:
+        return f"; write {prepare} {FOR} {word}"
+    if set(word.split(",")) <= set(CHOICES):
+        return "; one dataset at a time, or all"
+    return nearest(word, CHOICES) or f"; one of {', '.join(CHOICES)}"
 
 
 def _check_modes(options: Namespace) -> None:

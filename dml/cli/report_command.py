@@ -50,8 +50,10 @@ def parser() -> Parser:
 
 def main(words: Sequence[str]) -> int:
     """Runs the command and returns its exit status."""
-    options = parser().parse(words)
+    command = parser()
+    options = command.parse(words)
     refuse_outputs(options.experiments)
+    command.refuse_without_dashes(options.experiments)
     rarely_collect_garbage()
     from dml.results.report_files import write_reports  # imported late: --help need not load torch
 

@@ -91,9 +91,12 @@ def _split_names(text: str) -> list[str]:
 
 def main(words: Sequence[str]) -> int:
     """Runs the command and returns its exit status."""
-    options = parser().parse(words)
+    command = parser()
+    options = command.parse(words)
     refuse_outputs(options.words)
     action, words = split_action(options.words)
+    if action in CONDITIONS:
+        command.refuse_without_dashes([word for word in words if "=" not in word])
     check_words(action, words, options.json)
     _check_options(action, options)
     rarely_collect_garbage()
@@ -162,6 +165,9 @@ def check_words(action: str, words: Sequence[str], as_json: bool) -> None:
         for word in words:
             name, is_condition, _ = word.partition("=")
             if not (name and is_condition):
+                if word in ACTIONS:
+                    usage = f"{shell_command('runs')} {word} <conditions>"
+                    raise ConfigError([f"{word}: an action stands before the conditions: {usage}"])
                 hint = nearest(word, ACTIONS) or f"; one of {', '.join(ACTIONS)}"
                 problem = f"{word}: neither a condition such as loss=ms nor an action{hint}"
                 raise ConfigError([problem])

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import shutil
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from dml.cli.parser import Parser, whole_number
@@ -17,6 +19,7 @@ from dml.cli.shared_options import (
     check_embeddings,
     refuse_empty,
 )
+from dml.cli.word_order import check_order_of_search
 from dml.core.counts import count_of, verb_for
 from dml.core.csv_cells import write_csv, write_csv_columns
 from dml.core.errors import ConfigError, UserError
@@ -38,6 +41,7 @@ With --classify: the class of each query by most of its neighbors, and by the ne
 class mean; unknown where none is nearer than --max-distance.
 With --duplicates, without queries: pairs of near-duplicates in the file, and their groups.
 """
+INDEX = "--index"
 AUTOMATIC_INDEX = "auto"  # as in dml.retrieval.file_index
 SHOWN = 50  # pairs, and groups, of a table
 NEIGHBORS = 10
@@ -59,7 +63,7 @@ def parser() -> Parser:
     )
     add("--max-distance", type=_distance, metavar="D", help=limit)
     add(
-        "--index",
+        INDEX,
         metavar="=FACTORY",
         default=False,
         help="use an index of faiss, saved beside the file: not exact; --index alone is one of "
@@ -76,8 +80,10 @@ def parser() -> Parser:
 
 def main(words: Sequence[str]) -> int:
     """Runs the command and returns its exit status."""
-    options = vars(parser().parse(_name_index(words)))
+    command = parser()
+    options = vars(command.parse(_name_index(words)))
     refuse_empty(options)
+    _check_queries(command, words, options)
     as_csv, classifies = options.pop("csv"), options.pop("classify")
     are_duplicates = options.pop("duplicates")
     if are_duplicates:
@@ -113,7 +119,7 @@ def _name_index(words: Sequence[str]) -> list[str]:
     """Returns the words in which `--index` alone, before any `--`, has its value."""
     named = []
     for place, word in enumerate(words):
-        is_alone = word == "--index" and "--" not in words[:place]
+        is_alone = word == INDEX and "--" not in words[:place]
         named.append(f"{word}={AUTOMATIC_INDEX}" if is_alone else word)
     return named
 
@@ -131,6 +137,17 @@ def _distance(text: str) -> float:
     if not 0 <= value < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r} is not a distance of at least 0")
     return value
+
+
+def _check_queries(command: Parser, words: Sequence[str], options: dict[str, Any]) -> None:
+    """Raises ConfigError for queries that are the file of embeddings, or options."""
+    queries = options["queries"]
+    check_order_of_search(options["embeddings"], queries)
+    absent = [query for query in queries if not query.isdecimal() and not os.path.exists(query)]
+    command.refuse_without_dashes(absent)
+    for word, next_word in pairwise(words):
+        if word == INDEX and next_word in absent:
+            raise ConfigError([f"{next_word}: write {INDEX}={next_word}"])
 
 
 def _check_duplicates(options: dict[str, Any], classifies: bool) -> None:

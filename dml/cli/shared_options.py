@@ -10,6 +10,7 @@ from typing import Any
 
 from dml.cli.parser import whole_number
 from dml.core.errors import ConfigError, UserError, first_line
+from dml.core.installation import shell_command
 from dml.core.outputs import folder_problem
 
 
@@ -93,7 +94,10 @@ def check_embeddings(path: str) -> None:
     except FileNotFoundError as error:
         raise UserError(f"embeddings: {describe_missing(path)}") from error
     except OSError as error:
-        raise UserError(f"embeddings: {path} cannot be read ({first_line(error)})") from error
+        problem = f"embeddings: {path} cannot be read ({first_line(error)})"
+        if os.path.isdir(path):
+            problem += f"; {shell_command('embed')} makes a file of embeddings of a folder"
+        raise UserError(problem) from error
 
 
 def check_images(images: str) -> None:

@@ -125,16 +125,21 @@ def describe_errors(
     """
     lines: dict[str, str] = {}
     hints: dict[str, str] = {}
+    lists: dict[str, str] = {}  # of options that take lists alone
     for error in errors:
         name = _dotted(node, error["loc"])
         problem = _describe(error, name, names)
         if name in lines:
             alternative = problem.partition(" must be ")[2]
             lines[name] += f" or {alternative}"
+            lists.pop(name, None)
         else:
             lines[name] = problem
+            if error["type"] == "list_type" and isinstance(error["input"], str | int | float):
+                lists[name] = f"; write {name}=[{error['input']}]"
         if error["type"] == "literal_error":
             hints[name] = nearest(error["input"], error["ctx"]["expected"].split("'")[1::2])
+    hints |= lists
     return [f"{name}: {problem}{hints.get(name, '')}" for name, problem in lines.items()]
 
 

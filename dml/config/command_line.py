@@ -207,6 +207,23 @@ def refuse_recipes(words: Sequence[str]) -> None:
             raise ConfigError([f"{word}: a recipe belongs to protocol and data; leave it out"])
 
 
+def refuse_root_without_data(words: Sequence[str]) -> None:
+    """Raises ConfigError for `data.root=photos` alone, which would draw glyphs into that folder."""
+    typed = dict(word.lstrip("+").partition("=")[::2] for word in words)
+    root = typed.get("data.root", "")
+    if not root or typed.keys() & {"data", "experiment"} or not os.path.exists(root):
+        return
+    try:
+        is_new = not os.listdir(root)
+    except OSError:  # a file, or a folder that cannot be read
+        is_new = False
+    if not is_new and not os.path.isdir(os.path.join(root, "glyphs")):
+        raise ConfigError(
+            [f"data.root: {root} has no glyphs, which are the default dataset; add data=folder for "
+             f"images of your own, or another data=<dataset>"]
+        )  # fmt: skip
+
+
 def refuse_empty(words: Sequence[str]) -> None:
     """Raises ConfigError for an empty path, which would mean the current folder."""
     problems = []

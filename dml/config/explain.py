@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from itertools import accumulate, pairwise
@@ -48,6 +49,8 @@ OPEN_NODES = ("loss.", "method.", "backbone.", "tracking.", "data.reader.", "opt
               "optim.groups.", "optim.schedule_args.", "transform.args.", "data.sampler.",
               "evaluation.metrics.", "space.", "hydra.launcher.")  # fmt: skip
 TIMM_MODEL = "backbone.model"  # which the stand-ins of experiments with timm do not have
+NAMES_OF_FILES = ("params", "resume")  # options of the command alone, not of its config
+EMBEDDING_FILES = (".npz", ".parquet")
 INTERNAL = (".name", ".result_id", "._target_")
 NOT_OURS = ("hydra.", "space.")
 SURE = 0.75  # similarity of dotted names, which often begin alike
@@ -229,7 +232,9 @@ def _find_choice_problems(words: Sequence[str], choices: Sequence[str]) -> Itera
             yield f"{group}: '{choice}' needs: pip install hydra-{launcher}-launcher"
         elif equals and choice not in choices:  # not ~group
             hint = nearest(choice.lower(), choices) or f"; one of {' | '.join(choices)}"
-            if choice == "optuna":
+            if group == "data" and os.path.exists(choice):
+                hint = f"; for images of your own write data=folder data.root={choice}"
+            elif choice == "optuna":
                 hint = "; search=bayes is the search with Optuna"
             elif group == "backbone" and "/" in choice:
                 hint = f"; of the Hugging Face hub: backbone=timm backbone.model=hf-hub:{choice}"
@@ -241,22 +246,32 @@ def _find_choice_problems(words: Sequence[str], choices: Sequence[str]) -> Itera
 def _explain_stray(word: str, groups: Mapping[str, Sequence[str]], names: list[str]) -> str:
     """Returns the message for an argument that is neither a flag nor of the form option=value."""
     if word.startswith("-"):
-        hint = _suggest(word.partition("=")[0], [*names, *FLAGS, *FLAGS_WITH_VALUE])
+        known = [*names, *NAMES_OF_FILES, *FLAGS, *FLAGS_WITH_VALUE]
+        hint = _suggest(word.partition("=")[0], known)
         return f"{word}: no such flag{hint}; options are given as name=value"
     return f"{word or repr(word)}: not of the form option=value{_advise(word, groups, names)}"
 
 
 def _advise(word: str, groups: Mapping[str, Sequence[str]], names: list[str]) -> str:
     """Returns what to write instead of an argument that is not of the form option=value."""
+    if "=" in word and word.endswith(","):
+        return "; write the values without spaces, such as seed=0,1"
     if "=" in word:
         return "; quote special characters"
+    if word.endswith(EMBEDDING_FILES) and "embeddings" in names:
+        return f"; write embeddings={word}"
     if "/" in word and "run" in names:
         return f"; write run={word}"
-    if word in groups or word in names:
+    if word in groups or word in names or word in NAMES_OF_FILES:
         return f"; write {word}=<value>"
     choices = [f"{group}={word}" for group, words in groups.items() if word in words]
     if choices:
         return f"; write {' or '.join(choices)}"
+    if os.path.exists(os.path.join(word, "config.yaml")):
+        return f"; write resume={word}"
+    if os.path.exists(word):
+        dataset = "features" if word.endswith(".npz") else "folder"
+        return f"; write data={dataset} data.root={word}"
     return _suggest(word, names)
 
 
@@ -278,6 +293,8 @@ def _suggest(name: str, names: list[str]) -> str:
     """Returns `; did you mean 'optim.lr'?` for similar options, or an empty string."""
     last = name.rpartition(".")[2].strip("-").replace("-", "_").lower()
     ours = [n for n in names if not n.startswith(NOT_OURS) and not n.endswith(INTERNAL)]
+    if name.lower() in ours:
+        return f"; did you mean '{name.lower()}'?"
     same = [n for n in ours if n.rpartition(".")[2] == last]
     if last in ALIASES:
         same = [ALIASES[last]]

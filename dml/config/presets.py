@@ -124,7 +124,10 @@ def apply_params(
         try:
             set_option(cfg, name, value)
         except OmegaConfBaseException:
-            problems.append(f"params: {table} sets {name}, which this run does not have")
+            problems.append(
+                f"params: {table} sets {name}, which this run does not have; choose the loss and "
+                f"method that the values are for"
+            )
     if problems:
         raise ConfigError(problems)
     return cfg
@@ -216,7 +219,9 @@ def _find_table(params: str) -> Path:
         if os.path.isfile(path) or is_shell_pipe(path):
             return path
     if os.path.exists(params):
-        raise ConfigError([f"params: {params} is no file"])
+        best = Path(params, "best.yaml")
+        hint = f"; write params={best}" if best.is_file() else ""
+        raise ConfigError([f"params: {params} is no file{hint}"])
     names = ", ".join(sorted(file.stem for file in (CONFIGS / "params").glob("*.yaml")))
     raise ConfigError([f"params: {params} is neither a file nor one of {names}"])
 

@@ -26,6 +26,23 @@ SLIPS = {  # words → the option, and what helps
     "backbone=timm": ("backbone.model", "missing; write backbone.model=<value>"),
     "search={}": ("search", "add search=bayes"),
     "-m seed=range(3,0)": ("seed=range(3,0)", "no values"),
+    "x.npz": ("x.npz", "; write data=features data.root=x.npz"),
+    "photos": ("photos", "; write data=folder data.root=photos"),
+    "data=photos": ("data", "images of your own write data=folder data.root=photos"),
+    "data.root=photos": ("data.root", "photos has no glyphs, which are the default"),
+    "run": ("run", "; write resume=run"),
+    "resume": ("resume", "; write resume=<value>"),
+    "--resume=run": ("--resume=run", "did you mean 'resume'?"),
+    "-m seed=0,": ("seed=0,", "write the values without spaces, such as seed=0,1"),
+    "evaluation.compress=int8": (
+        "evaluation.compress",
+        "must be a list; write evaluation.compress=[int8]",
+    ),
+    "optim.LR=0.1": ("optim.LR", "no such option; did you mean 'optim.lr'?"),
+    "search=bayes protocol=mlrc data=digits search.Trials=2": (
+        "search.Trials",
+        "did you mean 'search.trials'?",
+    ),
     "resume=true": ("resume", "write resume=<run folder>"),
 }
 
@@ -33,6 +50,10 @@ SLIPS = {  # words → the option, and what helps
 @pytest.mark.parametrize("typed", SLIPS)
 def test_a_slip_is_answered_in_one_line(typed, command_line, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "photos" / "kind").mkdir(parents=True)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.yaml").touch()
+    (tmp_path / "x.npz").touch()
     status, _, err = command_line(*typed.split())
     (line,) = err.splitlines()
     option, advice = SLIPS[typed]

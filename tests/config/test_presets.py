@@ -54,8 +54,16 @@ def test_a_file_of_somebody_else_does_not_read_the_environment(tmp_path):
 
 def test_values_of_another_loss_are_refused(tmp_path):
     (tmp_path / "best.yaml").write_text("loss.scale: 3\n")
-    with pytest.raises(ConfigError, match=r"params: .* sets loss\.scale"):
+    with pytest.raises(ConfigError, match=r"params: .* sets loss\.scale.* choose the loss"):
         extract_params([f"params={tmp_path / 'best.yaml'}", "loss=contrastive"], "train")
+
+
+def test_a_run_folder_has_a_file_of_values(tmp_path):
+    with pytest.raises(ConfigError, match=r"is no file$"):
+        load_preset(str(tmp_path), "ms", "cub")
+    (tmp_path / "best.yaml").touch()
+    with pytest.raises(ConfigError, match=r"is no file; write params=.*best\.yaml"):
+        load_preset(str(tmp_path), "ms", "cub")
 
 
 def test_the_row_of_a_dataset_takes_precedence_over_the_default():

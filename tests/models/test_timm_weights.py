@@ -101,8 +101,8 @@ FAILURES = {
 
 @pytest.mark.promise(
     "guides/without_internet.md",
-    "the hub is dead, silent, or breaks off in the middle: timm's second address is tried, which a "
-    "line says",
+    "the hub is dead, silent, or breaks off in the middle: timm's second address is tried, and a "
+    "line says so",
 )
 @pytest.mark.parametrize("failure", FAILURES)
 @pytest.mark.parametrize("published", [True, False])
@@ -188,7 +188,7 @@ def test_a_mirror_that_lacks_the_file_is_left_for_the_hub(site, use, network, mo
 
 @pytest.mark.promise(
     "guides/without_internet.md",
-    "a file that was placed by hand is another one: it is refused, with both checksums, and stays",
+    "a file that was placed by hand is another file: it is refused, with both checksums, and stays",
 )
 def test_a_second_file_that_was_placed_by_hand_is_compared(site, use):
     use(DEAD, DEAD)

@@ -484,8 +484,8 @@ def test_a_shard_that_has_become_shorter_is_no_image(tmp_path: Path) -> None:
 
 @pytest.mark.promise(
     "guides/how_it_grows.md",
-    "a shard or a table changes while a run reads it: one line names it, and what stands at the "
-    "place of an image is not read",
+    "a shard or a table changes while a run reads it: one line names it, and no image is read "
+    "from the changed file",
 )
 @pytest.mark.parametrize("write", [as_tar, as_table])
 def test_images_of_a_file_that_has_changed_are_not_read(

@@ -214,8 +214,8 @@ def test_two_workers_share_the_trials(prepared):
 )
 @pytest.mark.promise(
     "guides/search.md",
-    "a sampler proposes a point that was tried: another point takes its place, and of a small "
-    "space, whose points are all tried, the known score",
+    "a sampler proposes a point that was tried: another point takes its place; where all points "
+    "of a small space were tried, the known score is used",
 )
 def test_equal_points_of_a_small_space_are_trained_once(prepared, monkeypatch, capsys):
     trained = []
