@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -42,7 +43,7 @@ OVERRIDES = (
     "method.pool_size=16",
 )
 SAMPLES = ("method._target_=studies.proxy_figure.SampleConstrained",)
-COLUMNS = 3  # of panels
+MOST_COLUMNS = 3  # of panels
 
 
 class SampleConstrained(ChanceConstrained):
@@ -140,10 +141,10 @@ def proxy_map(panels: Sequence[ProxyPanel], name: str, path: Path) -> None:
         name: title of the picture.
         path: PNG to write.
     """
-    rows = -(-len(panels) // COLUMNS)
-    figure, axes = plt.subplots(
-        rows, COLUMNS, figsize=(3.4 * COLUMNS, 3.7 * rows + 0.3), layout="constrained"
-    )
+    columns = min(len(panels), MOST_COLUMNS)
+    rows = math.ceil(len(panels) / columns)
+    size = 3.4 * max(columns, 2), 3.7 * rows + 0.3  # the legend needs two
+    figure, axes = plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
     colors = plt.get_cmap("tab10")
     for axis in axes.flat[len(panels) :]:
         axis.set_visible(False)
@@ -162,7 +163,7 @@ def proxy_map(panels: Sequence[ProxyPanel], name: str, path: Path) -> None:
         axis.set_aspect("equal", adjustable="datalim")
         axis.set_xticks([])
         axis.set_yticks([])
-    marks = {"embedding": ".", "converged": "s", "next": "o"}
+    marks = {"embedding": ".", "converged proxy": "s", "next proxy": "o"}
     for text, marker in marks.items():
         axes.flat[0].scatter([], [], c="grey", marker=marker, label=text)
     figure.legend(loc="outside lower center", ncols=len(marks))
