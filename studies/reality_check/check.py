@@ -78,14 +78,18 @@ def check_loss(
 
 
 def _print_result(name: str, ranking: pd.DataFrame, judged: pd.DataFrame) -> None:
-    """Prints the rank of an arm, and its differences from the others (of `write_page`)."""
+    """Prints the rank of an arm, and its differences from the others (of `write_page`).
+
+    The others are in order of their rank.
+    """
     row = ranking.set_index("arm").loc[name]
     print(f"MAP@R {row.map_at_r:.2f}, rank {describe_rank(row)} of {len(ranking)}")
+    places = dict(zip(ranking.arm, range(len(ranking)), strict=True))
+    judged = judged.sort_values("than", key=lambda arms: arms.map(places))
+    print(f"{'points':>6}  {'interval':16}  {'verdict':12}  compared with")
     for claim in judged.itertuples():
         interval = f"{claim.low:+6.2f} to {claim.high:+6.2f}"
-        print_plain(
-            f"{claim.points:+6.2f}  {interval}  {claim.verdict:12}  compared with {claim.than}"
-        )
+        print_plain(f"{claim.points:+6.2f}  {interval}  {claim.verdict:12}  {claim.than}")
 
 
 def _command(features: Path, options: Sequence[str], name: str, quick: bool) -> str:

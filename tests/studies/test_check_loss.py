@@ -113,7 +113,12 @@ def test_a_loss_is_ranked_among_the_published_ones(ranked, capsys):
     assert options[2:] == ["+space.loss.scale={low:0.1,high:2}", "--name", "yours"]
     assert (folder / "yours_page" / "ranking.png").exists()
     assert "of 3" in (text := capsys.readouterr().out)
-    assert "compared with proxy_anchor" in text
+    _, table = text.split("points  interval")
+    assert table.splitlines()[0].endswith("compared with")
+    rows = [line.split() for line in table.splitlines()[1:3]]
+    assert "proxy_anchor" in [row[-1] for row in rows]
+    points = [float(row[0]) for row in rows]
+    assert points == sorted(points)  # the best loss first, to which yours loses the most
 
 
 @pytest.mark.parametrize(
