@@ -16,6 +16,7 @@ a report needs, without checkpoints, pictures or images.
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -36,7 +37,10 @@ from dml.core.regular_files import open_regular
 from dml.core.secrets import mask_options
 from dml.core.statistics import Estimate
 from dml.core.text_columns import plain_text_columns
+from dml.results.contributed_runs import check_scores, find_equal_repeats
 from dml.runs.folder.stored_run import Result, State, StoredRun, find_runs, read_run
+
+log = logging.getLogger(__name__)
 
 GROUPS = ("data", "protocol", "loss", "method", "backbone")
 NAMES = ("name", "note", "experiment", *GROUPS)
@@ -456,18 +460,35 @@ def read_runs(path: Path) -> list[StoredRun]:
     """Returns the runs of a CSV file; a config is data, whose `${…}` are never resolved.
 
     Raises:
-        UserError: `write_runs` has not written the file.
+        UserError: `write_runs` has not written the file, or its scores cannot be right.
     """
-    runs = []
+    runs = list[StoredRun]()
     try:
         with open_regular(path) as file:
             table = pd.read_csv(file, dtype=str, usecols=SENT)
         for folder, summary in table[SENT].to_numpy():
             run = StoredRun(Path(unquote_formula(folder)))
             run.parse_summary(json.loads(unquote_formula(summary)))
+            _check_scores(run, f"{path}, run {len(runs) + 1}")
             runs.append(run)
     except (OSError, ValueError, TypeError, RecursionError) as error:
         raise UserError(
             f"{path} cannot be read, run {len(runs) + 1}: {first_line(error)}"
         ) from error
     return runs
+
+
+def _check_scores(run: StoredRun, name: str) -> None:
+    """Checks the scores of a finished run that was sent; a note names repeats with equal scores.
+
+    Raises:
+        ValueError: see `check_scores`.
+    """
+    if run.summary is None:
+        return
+    check_scores(run.summary)
+    for first, second in find_equal_repeats(run.summary.jobs):
+        log.warning(
+            "note: %s: repeats %d and %d have equal scores; did each have a seed of its own?",
+            *(name, first, second),
+        )

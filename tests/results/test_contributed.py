@@ -89,6 +89,59 @@ def test_damaged_files_are_refused(sent, tmp_path, capsys, old, new, reason):
     assert error.count("\n") == 1
 
 
+def rewritten(path, change):
+    """Changes the summary of the sent run, as a text editor would."""
+    (run,) = read_runs(path)
+    change(run.summary)
+    path.write_text(write_runs([run]))
+
+
+@pytest.mark.parametrize("name", ["map_at_r", "precision_at_1", "recall_at_4"])
+@pytest.mark.parametrize("value", [22.05, -0.1, 1.0001])
+@pytest.mark.parametrize("is_concatenated", [False, True])
+def test_a_score_that_is_no_fraction_is_refused(
+    sent, tmp_path, capsys, name, value, is_concatenated
+):
+    def change(summary):
+        results = summary.concatenated.repeats if is_concatenated else summary.jobs
+        results[1].metrics[name] = value
+
+    rewritten(sent, change)
+    assert report(["mft_table1", "--results", str(sent), "--runs", str(tmp_path)]) == 1
+    error = capsys.readouterr().err
+    assert f"run 1: repeat {int(is_concatenated)}, fold {int(not is_concatenated)}: " in error
+    assert f"{name} is {value:g}, not a fraction from 0 to 1" in error
+    assert error.count("\n") == 1
+
+
+def test_counts_are_no_scores(sent):
+    rewritten(sent, lambda summary: summary.jobs[0].metrics.update(queries=5924.0))
+    assert len(read_runs(sent)) == 1
+
+
+def test_a_model_that_is_listed_twice_is_refused(sent, tmp_path, capsys):
+    rewritten(sent, lambda summary: summary.jobs.append(summary.jobs[5]))
+    assert report(["mft_table1", "--results", str(sent), "--runs", str(tmp_path)]) == 1
+    assert "run 1: repeat 1, fold 1: is listed twice" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("is_perfect", [False, True])
+def test_repeats_with_equal_scores_have_a_note(sent, tmp_path, caplog, is_perfect):
+    """Repeat 2 was copied from repeat 0. Of perfect scores nothing is said."""
+
+    def copy(summary):
+        for first, last in zip(summary.jobs[:4], summary.jobs[-4:], strict=True):
+            assert (first.repeat, last.repeat, first.fold) == (0, 2, last.fold)
+            if is_perfect:
+                first.metrics.update(dict.fromkeys(first.metrics, 1.0))
+            last.metrics.update(first.metrics)
+
+    rewritten(sent, copy)
+    assert report(["mft_table1", "--results", str(sent), "--runs", str(tmp_path)]) == 0
+    expected = f"{sent}, run 1: repeats 0 and 2 have equal scores"
+    assert (expected in caplog.text) != is_perfect
+
+
 def test_values_of_the_environment_are_never_inserted(sent, tmp_path, monkeypatch):
     monkeypatch.setenv("A_KEY", "a-secret")
     text = sent.read_text().replace('""name"": null', '""name"": ""${oc.env:A_KEY}""')

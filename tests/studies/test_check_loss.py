@@ -112,7 +112,8 @@ def test_a_loss_is_ranked_among_the_published_ones(ranked, capsys):
     assert Path(features).exists()
     assert options[2:] == ["+space.loss.scale={low:0.1,high:2}", "--name", "yours"]
     assert (folder / "yours_page" / "ranking.png").exists()
-    assert "of 3" in (text := capsys.readouterr().out)
+    text = capsys.readouterr().out
+    assert "of 3" in text
     _, table = text.split("points  interval")
     assert table.splitlines()[0].endswith("compared with")
     rows = [line.split() for line in table.splitlines()[1:3]]
