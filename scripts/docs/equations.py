@@ -34,7 +34,8 @@ def _draw_block(equation: re.Match[str]) -> str:
 
 
 def _draw_inline(equation: re.Match[str]) -> str:
-    return _convert(equation[1], "inline")
+    # At the beginning of a line, Markdown reads <math> as a block, which ends paragraphs and lists.
+    return f"<span>{_convert(equation[1], 'inline')}</span>"
 
 
 def _convert(equation: str, display: str) -> str:

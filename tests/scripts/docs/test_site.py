@@ -179,6 +179,18 @@ def test_equations_are_mathml():
     assert not [text for text in between_tags if re.search(r"[*_`\[\]]", text)]
 
 
+@pytest.mark.parametrize("begins", ["- Of the\n  ", "Of the\n", ""])
+def test_an_equation_at_the_beginning_of_a_line_stays_in_its_paragraph(monkeypatch, begins):
+    """Also where lines are wrapped in a list."""
+    markdown = pytest.importorskip("markdown")
+    monkeypatch.setattr("scripts.docs.equations._convert", lambda *_: "<math><mi>n</mi></math>")
+    text = f"{begins}$n$ images\n  are held out.\n\nThe end.\n"
+    html = markdown.markdown(draw_equations(text))
+    drawn = "<span><math><mi>n</mi></math></span>"
+    assert html.count(drawn) == 1
+    assert html.replace(drawn, "n") == markdown.markdown(text.replace("$n$", "n"))
+
+
 @pytest.mark.parametrize(
     ("equation", "raised"),
     [("c'", True), ("q_{cc'}", True), ("f''(x)", True), ("c^\\prime", True), ("x^2", False)],
