@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dml.core.progress import show_progress
-from dml.retrieval.exact.order import squared_distances
+from dml.retrieval.exact.order import find_scale, squared_distances
 
 Rows = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -96,7 +96,7 @@ def find_largest(points: np.ndarray) -> float:
     """Returns the largest absolute value.
 
     Raises:
-        ValueError: values are NaN or infinite.
+        ValueError: values are NaN or infinite, or see `find_scale`.
     """
     largest = 0.0
     for start in range(0, len(points), ROWS):
@@ -104,6 +104,7 @@ def find_largest(points: np.ndarray) -> float:
         if not np.isfinite(part).all():
             raise ValueError("values that are NaN or infinite; leave out these rows")
         largest = max(largest, float(np.abs(part).max()))
+    find_scale(largest)
     return largest
 
 
@@ -351,7 +352,7 @@ class _Projection:
         sample = read_rows(points, rows[::step])
         self._center = sample.mean(dim=0)
         sample -= self._center
-        self.scale = 2.0 ** -math.frexp(largest)[1]  # a power of two changes no digit
+        self.scale = find_scale(largest)  # a power of two changes no digit
         limit *= self.scale
         sample *= self.scale
         covariance = sample.T @ sample
