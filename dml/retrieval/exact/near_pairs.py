@@ -31,6 +31,7 @@ from torch import Tensor
 
 from dml.core.progress import show_progress
 from dml.retrieval.exact.order import find_scale, squared_distances
+from dml.retrieval.exact.torch_threads import fewer_threads
 
 Rows = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -402,21 +403,20 @@ def _compare(points: np.ndarray, kept: Rows, largest: float, pairs: _PairHeap) -
     limit = pairs.limit_squared**0.5
     cells = _make_cells(points, kept, limit)
     projection = _Projection(points, kept[cells.order], largest, limit)
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    threads = torch.get_num_threads()
     # A thread for each cell: the operations of a block are short, and threads would wait.
-    try:
-        with ThreadPoolExecutor(before, "cells", torch.set_num_threads, (1,)) as pool:
-            compare = partial(_compare_cell, cells, projection, pairs)
-            tasks = [pool.submit(compare, cell) for cell in range(len(cells))]
-            try:
-                for task in show_progress(tasks, "comparing cell", len(cells)):
-                    task.result()
-            except BaseException:
-                pool.shutdown(cancel_futures=True)  # those that have not begun
-                raise
-    finally:
-        torch.set_num_threads(before)
+    with (
+        fewer_threads(1),
+        ThreadPoolExecutor(threads, "cells", torch.set_num_threads, (1,)) as pool,
+    ):
+        compare = partial(_compare_cell, cells, projection, pairs)
+        tasks = [pool.submit(compare, cell) for cell in range(len(cells))]
+        try:
+            for task in show_progress(tasks, "comparing cell", len(cells)):
+                task.result()
+        except BaseException:
+            pool.shutdown(cancel_futures=True)  # those that have not begun
+            raise
 
 
 def _compare_cell(cells: _Cells, projection: _Projection, pairs: _PairHeap, cell: int) -> None:
