@@ -294,6 +294,11 @@ def test_graphs_that_faiss_cannot_build(tmp_path, kind):
     assert not (tmp_path / "x.npz.faiss").exists()
 
 
+def test_no_query(tmp_path):
+    with pytest.raises(UserError, match="query: there is none; give an image"):
+        file_search.search_file(write(tmp_path / "x.npz"), [], 3, None)
+
+
 def test_an_index_larger_than_the_memory(tmp_path, monkeypatch):
     def fail(*arguments):
         raise MemoryError
