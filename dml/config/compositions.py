@@ -13,7 +13,6 @@ in the cache needs no Hydra, which is imported late: this takes a tenth of a sec
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -29,6 +28,7 @@ from dml.config.check import check
 from dml.config.identity import identity
 from dml.config.presets import apply_params, split_params, split_trust
 from dml.core.atomic_io import write_text
+from dml.core.cache_folder import cache_folder
 from dml.core.installation import CONFIGS, PACKAGE
 from dml.core.regular_files import read_regular
 
@@ -199,8 +199,7 @@ def _cache_folder() -> Path:
     for path in sorted(files):
         digest.update(f"\n{path.relative_to(PACKAGE.parent)}\n".encode())
         digest.update(path.read_bytes())
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = home / "dml-benchmark" / "compositions" / digest.hexdigest()[:16]
+    folder = cache_folder() / "compositions" / digest.hexdigest()[:16]
     with suppress(OSError):
         stored = sorted(folder.parent.iterdir(), key=lambda path: path.stat().st_mtime)
         for old in stored[:-FOLDERS_KEPT]:

@@ -26,6 +26,8 @@ PROBED = 32  # lists of an index that are searched
 CHUNK = 65_536  # rows that are checked and hashed at once
 KIND = b"IwFl"  # first bytes of faiss's files of the automatic kind
 ZERO = re.compile(r"(?<!\d)0+(?!\d)")
+GRAPH = re.compile(r"(?:HNSW|NSG)(\d+)")
+FEWEST_LINKS = 4  # of a node of a graph: with one or two, faiss ends the process or never returns
 MARK = b"dml-index-2\n"  # after the index: whose index it is
 DIGEST = 32  # bytes
 MEASURED = struct.Struct("<dq")  # recall, and the neighbors of each row by which it was estimated
@@ -239,6 +241,9 @@ def _make_index(kind: str, known: np.ndarray) -> Any:
     factory = f"IVF{lists},Flat" if kind == AUTOMATIC else kind
     if ZERO.search(factory):  # faiss ends the process for some
         raise UserError(f"index: '{kind}' has a number 0; give one above it")
+    links = [int(number) for number in GRAPH.findall(factory)]
+    if min(links, default=FEWEST_LINKS) < FEWEST_LINKS:
+        raise UserError(f"index: '{kind}' has too few links; give {FEWEST_LINKS} or more")
     with _described_errors(kind):
         index: Any = faiss.index_factory(known.shape[1], factory)
         index.train(known)
@@ -259,6 +264,10 @@ def _described_errors(kind: str) -> Iterator[None]:
         raise UserError(
             f"index: '{kind}' is no index of faiss for this file ({reason}); such as HNSW32, or "
             f"--index alone"
+        ) from error
+    except MemoryError as error:
+        raise UserError(
+            f"index: '{kind}' does not fit into memory; such as HNSW32, or --index alone"
         ) from error
 
 

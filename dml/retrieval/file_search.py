@@ -58,8 +58,11 @@ def read_queries(
     """Returns the queries with their embeddings; see `search_file`, whose arguments these are.
 
     Raises:
-        UserError: the file cannot be read, a row does not exist, or embeddings differ in size.
+        UserError: the file cannot be read, there is no query, a row does not exist, or embeddings
+            differ in size.
     """
+    if not len(queries):
+        raise UserError("query: there is none; give an image, or the number of a row")
     file = open_for_search(path)
     stored = file.stored
     query_rows = np.array([_find_row(str(query), file) for query in queries])

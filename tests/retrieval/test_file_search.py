@@ -284,3 +284,25 @@ def test_what_is_no_index_of_faiss(tmp_path, kind):
     with pytest.raises(UserError, match=f"index: '{kind}' (is no index of faiss|has a number 0)"):
         search(path, kind)
     assert not (tmp_path / "x.npz.faiss").exists()
+
+
+@pytest.mark.parametrize("kind", ["HNSW1", "HNSW01_SQ8", "IVF5_HNSW1,Flat", "NSG2,Flat"])
+def test_graphs_that_faiss_cannot_build(tmp_path, kind):
+    path = write(tmp_path / "x.npz")
+    with pytest.raises(UserError, match=f"index: '{kind}' .* too few links; give 4 or more"):
+        search(path, kind)
+    assert not (tmp_path / "x.npz.faiss").exists()
+
+
+def test_no_query(tmp_path):
+    with pytest.raises(UserError, match="query: there is none; give an image"):
+        file_search.search_file(write(tmp_path / "x.npz"), [], 3, None)
+
+
+def test_an_index_larger_than_the_memory(tmp_path, monkeypatch):
+    def fail(*arguments):
+        raise MemoryError
+
+    monkeypatch.setattr(faiss, "index_factory", fail)
+    with pytest.raises(UserError, match="index: 'HNSW9999' does not fit into memory"):
+        search(write(tmp_path / "x.npz"), "HNSW9999")

@@ -5,7 +5,12 @@ import pytest
 import torch
 from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 
-from dml.retrieval import concatenate, retrieval_metrics
+from dml.retrieval import (
+    concatenate,
+    mean_average_precision,
+    nearest_neighbors,
+    retrieval_metrics,
+)
 from tests.retrieval import reference
 from tests.retrieval.reference import LABELS, assert_same, clustered
 
@@ -144,3 +149,25 @@ nearest_neighbors(embeddings, k=2)
 def test_arrays_that_cannot_be_written_to_give_no_warning():
     # In a process of its own, since PyTorch warns only once.
     subprocess.run([sys.executable, "-W", "error::UserWarning", "-c", READ_ONLY], check=True)
+
+
+@pytest.mark.parametrize("classes", [2, 100])
+@pytest.mark.parametrize("exponent", [-1070, -600, -530, 505, 900, 1015])
+def test_distances_that_float64_cannot_square_are_refused(exponent, classes, generator):
+    embeddings = torch.randn(400, 8, generator=generator).double() * 2.0**exponent
+    labels = torch.arange(400) % classes
+    for score in (retrieval_metrics, mean_average_precision):
+        with pytest.raises(ValueError, match=r"float64 cannot hold .* multiply the embeddings"):
+            score(embeddings, labels)
+    with pytest.raises(ValueError, match="float64 cannot hold"):
+        nearest_neighbors(embeddings, k=3)
+
+
+@pytest.mark.parametrize("exponent", [-470, -140, 140, 490])
+def test_a_power_of_two_changes_no_score(exponent, generator):
+    embeddings = torch.randn(400, 8, generator=generator).double()
+    labels = torch.arange(400) % 100
+    scaled = embeddings * 2.0**exponent
+    assert retrieval_metrics(scaled, labels) == retrieval_metrics(embeddings, labels)
+    mean = mean_average_precision(embeddings, labels)
+    assert mean_average_precision(scaled, labels) == mean

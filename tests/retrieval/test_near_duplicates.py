@@ -199,6 +199,9 @@ def test_the_recall_of_an_index_that_misses_pairs(tmp_path, monkeypatch, queries
         (np.ones((3, 3)), float("nan"), "at least 0"),
         (np.full((3, 3), np.nan), None, "NaN or infinite"),
         (np.full((3, 3), np.inf), 1, "NaN or infinite"),
+        (np.full((3, 3), 1e-170), 1, "float64 cannot hold"),
+        (np.full((3, 3), 1e-320), None, "float64 cannot hold"),
+        (np.full((3, 3), 1e160), None, "float64 cannot hold"),
     ],
 )
 def test_wrong_input(tmp_path, points, limit, message):

@@ -44,6 +44,7 @@ from dml.retrieval.exact.plain_search import ForEach, PlainSearch
 from dml.retrieval.exact.products import Product, choose_product, multiply_by_torch
 from dml.retrieval.exact.running_top import SCORE_BITS, SPARE, RunningTop, row_bits
 from dml.retrieval.exact.scaled_gallery import ScaledGallery, as_queries
+from dml.retrieval.exact.torch_threads import fewer_threads
 
 BYTES_PER_WORKER = 24 << 20  # a tile of 9 MB and the buffers for the selection
 
@@ -73,18 +74,13 @@ class CpuSearch(PlainSearch):
         PyTorch's threads are divided among the workers and the caller: after short operations of
         the caller, its threads would spin for milliseconds on the cores of the workers.
         """
-        before = torch.get_num_threads()
-        share = max(1, before // self.workers)
-        torch.set_num_threads(share)
-        pool = ThreadPoolExecutor(self.workers, "tiles", torch.set_num_threads, (share,))
-        try:
+        share = max(1, torch.get_num_threads() // self.workers)
+        with fewer_threads(share):
+            pool = ThreadPoolExecutor(self.workers, "tiles", torch.set_num_threads, (share,))
             with one_thread_a_product(), pool:
                 if len(self.gallery.rows) > self.gallery.tile:  # else it is not worth a measurement
                     self._product = choose_product(self.gallery.rows.shape[1])
                 yield lambda function, items: list(pool.map(function, items))
-        finally:
-            # new threads inherit the last number that was set, so the number is restored at the end
-            torch.set_num_threads(before)
 
     def multiply(self, a_nE: Tensor, b_cE: Tensor, out_nc: Tensor) -> None:
         """See `PlainSearch.multiply`: by the fastest library, in the thread that calls it."""

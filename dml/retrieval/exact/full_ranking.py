@@ -9,13 +9,13 @@ Shapes: n queries of one chunk, N gallery items, D dimensions, P items whose ord
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
 
 from dml.retrieval.exact.order import (
+    find_scale,
     first_equal_items,
     lexical_order,
     score_error,
@@ -36,6 +36,9 @@ class FullRanking:
         gallery_ND: the gallery, which may be the same tensor.
         self_B: position of each query in the gallery, which is ranked last; −1 for none.
         memory_bytes: bound on the working buffers, in addition to float64 copies of the vectors.
+
+    Raises:
+        ValueError: see `find_scale`.
     """
 
     def __init__(
@@ -47,7 +50,7 @@ class FullRanking:
         scaled_ND = gallery_ND.double() - center_D
         scaled_BD = scaled_ND if query_BD is gallery_ND else query_BD.double() - center_D
         reach = max(float(part.abs().amax(dim=0).sum()) for part in (scaled_ND, scaled_BD))
-        scale = math.ldexp(1.0, -math.frexp(reach)[1])  # squares cannot overflow
+        scale = find_scale(reach)  # squares cannot overflow
         self._gallery = scaled_ND.mul_(scale)
         self._query = self._gallery if query_BD is gallery_ND else scaled_BD.mul_(scale)
         self._norm_N = self._gallery.norm(dim=1)

@@ -30,7 +30,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dml.core.progress import show_progress
-from dml.retrieval.exact.order import squared_distances
+from dml.retrieval.exact.order import find_scale, squared_distances
+from dml.retrieval.exact.torch_threads import fewer_threads
 
 Rows = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -96,7 +97,7 @@ def find_largest(points: np.ndarray) -> float:
     """Returns the largest absolute value.
 
     Raises:
-        ValueError: values are NaN or infinite.
+        ValueError: values are NaN or infinite, or see `find_scale`.
     """
     largest = 0.0
     for start in range(0, len(points), ROWS):
@@ -104,6 +105,7 @@ def find_largest(points: np.ndarray) -> float:
         if not np.isfinite(part).all():
             raise ValueError("values that are NaN or infinite; leave out these rows")
         largest = max(largest, float(np.abs(part).max()))
+    find_scale(largest)
     return largest
 
 
@@ -351,7 +353,7 @@ class _Projection:
         sample = read_rows(points, rows[::step])
         self._center = sample.mean(dim=0)
         sample -= self._center
-        self.scale = 2.0 ** -math.frexp(largest)[1]  # a power of two changes no digit
+        self.scale = find_scale(largest)  # a power of two changes no digit
         limit *= self.scale
         sample *= self.scale
         covariance = sample.T @ sample
@@ -401,21 +403,20 @@ def _compare(points: np.ndarray, kept: Rows, largest: float, pairs: _PairHeap) -
     limit = pairs.limit_squared**0.5
     cells = _make_cells(points, kept, limit)
     projection = _Projection(points, kept[cells.order], largest, limit)
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    threads = torch.get_num_threads()
     # A thread for each cell: the operations of a block are short, and threads would wait.
-    try:
-        with ThreadPoolExecutor(before, "cells", torch.set_num_threads, (1,)) as pool:
-            compare = partial(_compare_cell, cells, projection, pairs)
-            tasks = [pool.submit(compare, cell) for cell in range(len(cells))]
-            try:
-                for task in show_progress(tasks, "comparing cell", len(cells)):
-                    task.result()
-            except BaseException:
-                pool.shutdown(cancel_futures=True)  # those that have not begun
-                raise
-    finally:
-        torch.set_num_threads(before)
+    with (
+        fewer_threads(1),
+        ThreadPoolExecutor(threads, "cells", torch.set_num_threads, (1,)) as pool,
+    ):
+        compare = partial(_compare_cell, cells, projection, pairs)
+        tasks = [pool.submit(compare, cell) for cell in range(len(cells))]
+        try:
+            for task in show_progress(tasks, "comparing cell", len(cells)):
+                task.result()
+        except BaseException:
+            pool.shutdown(cancel_futures=True)  # those that have not begun
+            raise
 
 
 def _compare_cell(cells: _Cells, projection: _Projection, pairs: _PairHeap, cell: int) -> None:

@@ -22,6 +22,24 @@ CHUNK_BYTES = 4 << 20
 GPU_PAIRS = 1024, 1 << 16  # minimum and maximum number of distances that a GPU computes at once
 FLOAT32_UNIT = 2.0**-24
 TINIEST = 2.0**-120  # bound on the underflow error of float32 products, with a margin
+LARGEST_REACH = 2.0**500  # float64 holds the squares of longer vectors, or of 1/this, no more
+
+
+def find_scale(reach: float) -> float:
+    """Returns a power of two that scales vectors to norms of at most 1.
+
+    Args:
+        reach: at least the largest norm; 0: all vectors are equal.
+
+    Raises:
+        ValueError: squared distances are too large or too small for float64.
+    """
+    if reach and not 1 / LARGEST_REACH <= reach <= LARGEST_REACH:
+        raise ValueError(
+            f"values are {reach:.0e} apart, and float64 cannot hold their squared distances; "
+            f"multiply the embeddings by a number"
+        )
+    return math.ldexp(1.0, -math.frexp(reach)[1])
 
 
 def score_error(query_norm: Tensor, gallery_norm: float | Tensor, dim: int, unit: float) -> Tensor:

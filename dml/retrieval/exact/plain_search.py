@@ -99,22 +99,3 @@ class FaissSearch(PlainSearch):
             return scores, indices
         arrays = faiss.knn(query_nE.numpy(), rows.numpy(), m, metric=metric)
         return torch.from_numpy(arrays[0]), torch.from_numpy(arrays[1])
-
-
-@contextmanager
-def full_float32(device: torch.device) -> Iterator[None]:
-    """Computes products in full float32 within the context, in all threads.
-
-    The error bounds require this: TF32 and bfloat16 products have only 11 and 8 bits.
-    """
-    backends: Any = torch.backends
-    matmuls = backends.cuda.matmul, backends.mkldnn.matmul
-    previous = [matmul.fp32_precision for matmul in matmuls]
-    try:
-        for matmul in matmuls:
-            matmul.fp32_precision = "ieee"
-        with torch.autocast(device.type, enabled=False):
-            yield
-    finally:
-        for matmul, precision in zip(matmuls, previous, strict=True):
-            matmul.fp32_precision = precision

@@ -20,7 +20,9 @@ import torch
 from numpy.typing import NDArray
 
 from dml.core.atomic_io import replace_file
+from dml.core.cache_folder import cache_folder
 from dml.core.processor import processor_name
+from dml.core.regular_files import read_regular_text
 
 Array = NDArray[Any]
 Product = Callable[[Array, Array, Array], object]
@@ -100,8 +102,7 @@ def is_accurate(a_nE: Array, b_cE: Array, out_nc: Array) -> bool:
 
 def cache_path() -> Path:
     """Returns the file that keeps what was measured."""
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return home / "dml-benchmark" / "products.json"
+    return cache_folder() / "products.json"
 
 
 def _describe_machine() -> str:
@@ -115,7 +116,7 @@ def _describe_machine() -> str:
 def _read(path: Path) -> dict[str, Any]:
     """Returns what a file holds; nothing of one that is absent, damaged or of other software."""
     try:
-        content = json.loads(path.read_text())
+        content = json.loads(read_regular_text(path))
     except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}

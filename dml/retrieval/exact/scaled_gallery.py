@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor
 
-from dml.retrieval.exact.order import CHUNK_BYTES, FLOAT32_UNIT, score_error
+from dml.retrieval.exact.order import CHUNK_BYTES, FLOAT32_UNIT, find_scale, score_error
 
 SAMPLE = 1024  # items whose mean is the center
 PADDING_SCORE = -16.0  # below all true scores, which are at least −2
@@ -46,6 +46,9 @@ class ScaledGallery:
         query_BD: all queries.
         tile: number of items of a tile.
 
+    Raises:
+        ValueError: see `find_scale`.
+
     Attributes:
         rows: extended vectors [g, −½‖g‖², 1] (N'×E).
         tile: number of items of a tile.
@@ -61,7 +64,7 @@ class ScaledGallery:
         self.center = gallery_ND[:: 1 + N // SAMPLE].double().mean(dim=0)
         ends = [end for x in (gallery_ND, query_BD) for end in (x.amin(dim=0), x.amax(dim=0))]
         reach = (torch.stack(ends) - self.center).abs().amax(dim=0).sum()  # at least all norms
-        self.scale = math.ldexp(1.0, -math.frexp(float(reach))[1])
+        self.scale = find_scale(float(reach))
         # padding is distributed over all tiles, so that each is a random sample
         total = -(-N // tile) * tile
         shuffled = torch.randperm(total, generator=torch.Generator().manual_seed(0))

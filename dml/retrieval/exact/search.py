@@ -26,9 +26,10 @@ from dml.retrieval.exact.order import (
     squared_distances,
     without_surplus_duplicates,
 )
-from dml.retrieval.exact.plain_search import FaissSearch, PlainSearch, full_float32
+from dml.retrieval.exact.plain_search import FaissSearch, PlainSearch
 from dml.retrieval.exact.relevant_ranks import ClassMembers, count_closer
 from dml.retrieval.exact.scaled_gallery import ScaledGallery, tile_size
+from dml.retrieval.exact.torch_threads import full_float32
 from dml.retrieval.inputs import (
     check_counts,
     check_embeddings,

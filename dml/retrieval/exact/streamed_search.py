@@ -31,6 +31,7 @@ MOST_QUERIES = 1024  # multiplied with a block at once
 FEW_QUERIES = 64  # for more, blocks are smaller: the scores stay in the cache too
 SAMPLE = 1024  # rows that show the scale
 UNSCALED = 30  # exponents of two within which squares need no scale
+MOST_EXPONENT = 480  # of a scale: `nearest_neighbors` refuses smaller vectors
 FLOAT32_UNIT = 2.0**-24
 TINIEST = 2.0**-120  # bound on the underflow error of a product, with a margin
 LARGEST_BITS = 31  # of a row number, beside a score in 63 bits
@@ -90,14 +91,15 @@ def stream_nearest(vectors: VectorRows, queries: Array, k: int) -> tuple[Array, 
         k: 1 to N.
 
     Returns:
-        Rows and distances, Q×k each. None where values are not finite or too large for float32,
+        Rows and distances, Q×k each. None where values are not finite, too large or too small,
         where too many distances are equal, or where N is above 2³¹: `nearest_neighbors` orders
         those, or says what is wrong.
     """
     if row_bits(vectors.count) > LARGEST_BITS:
         return None
     blocks = _Blocks(vectors, queries)
-    if not math.isfinite(blocks.reach):
+    is_small = 0 < blocks.reach < 2.0**-MOST_EXPONENT
+    if is_small or not math.isfinite(blocks.reach):
         return None
     most = min(MOST_QUERIES, 1 << (63 - SCORE_BITS - row_bits(vectors.count)))
     m = min(k + 5 + k // 16, vectors.count)
@@ -145,7 +147,7 @@ class _Blocks:
         self.scale = 1.0
         exponent = math.frexp(self.reach)[1] if math.isfinite(self.reach) else 0
         if abs(exponent) > UNSCALED:
-            self.scale = math.ldexp(1.0, -exponent)
+            self.scale = math.ldexp(1.0, min(-exponent, MOST_EXPONENT))
         # a sum of D products, the float32 sum of squares, and the rounding of vectors and squares
         self.unit = 1.01 * FLOAT32_UNIT * (2 * dim + 8)
         self.tiniest = dim * TINIEST
@@ -158,9 +160,13 @@ class _Blocks:
         """Returns extended queries [q, 1, −½‖q‖²] (n×E, float32)."""
         n, dim = queries_nD.shape
         extended_nE = np.ones((n, dim + 2), np.float32)
-        extended_nE[:, :dim] = (queries_nD - self.center) * self.scale
+        extended_nE[:, :dim] = self._scaled(queries_nD)
         extended_nE[:, -1] = -0.5 * np.square(extended_nE[:, :dim], dtype=np.float64).sum(axis=1)
         return extended_nE
+
+    def _scaled(self, part_cD: Array) -> Array:
+        """Returns centered and scaled vectors (c×D, float64)."""
+        return (part_cD.astype(np.float64) - self.center) * self.scale
 
     def visit(self, queries: list[Array], function: Callable[[int, Array, int], None]) -> bool:
         """Calls a function with the scores of all rows, on several threads.
@@ -197,9 +203,10 @@ class _Blocks:
         """Writes extended rows [g, −½‖g‖², 1], and returns whether they are finite."""
         inner_cD = rows_cE[:, :-2]
         with np.errstate(over="ignore", invalid="ignore"):
-            np.subtract(part_cD, self.center, out=inner_cD, casting="same_kind")
-            if self.scale != 1:
-                inner_cD *= np.float32(self.scale)
+            if self.scale == 1:
+                np.subtract(part_cD, self.center, out=inner_cD, casting="same_kind")
+            else:  # float32 has fewer digits for small numbers
+                inner_cD[:] = self._scaled(part_cD)
             np.einsum("cd,cd->c", inner_cD, inner_cD, out=rows_cE[:, -2])
             rows_cE[:, -2] *= -0.5
         return bool(np.isfinite(rows_cE[:, -2]).all())

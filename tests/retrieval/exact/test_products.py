@@ -1,6 +1,8 @@
 """The product that is chosen: accurate, kept by processor and versions, and without effect."""
 
 import json
+import os
+import pwd
 
 import numpy as np
 import pytest
@@ -91,6 +93,20 @@ def test_names_of_a_file_that_are_no_products(measured, stored):
     products._chosen.clear()
     choose_product(8)
     assert measured == [8, 8]
+
+
+def test_a_user_without_a_home(measured, monkeypatch):
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)  # KeyError
+    assert choose_product(8) is PRODUCTS["numpy"]
+
+
+def test_a_named_pipe_is_not_read(measured):
+    path = products.cache_path()
+    path.parent.mkdir(parents=True)
+    os.mkfifo(path)
+    assert choose_product(8) is PRODUCTS["numpy"]
 
 
 def test_a_folder_that_cannot_be_written(measured, tmp_path, monkeypatch):

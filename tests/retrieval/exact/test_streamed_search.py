@@ -73,13 +73,26 @@ def test_vectors_of_any_length(blocks, kind, scale):
     check(points, points[:20], 6)
 
 
+def test_doubles_below_the_numbers_of_float32():
+    points = points_of("plain", 900, 32) * 2.0**-148
+    points[7] = 2.0**-119
+    for query in range(20):
+        check(points, points[query : query + 1], 6)
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_smallest_numbers_of_float32(blocks):
+    points = (points_of("plain") * 2.0**-140).astype(np.float32)
+    check(points, points[:20], 6)
+
+
 def test_doubles_that_float32_cannot_tell_apart(blocks):
     points = 1 + 1e-9 * points_of("plain")
     check(points, points[:3], 500)
 
 
 def test_vectors_that_float32_cannot_square(blocks):
-    points = points_of("plain") * 1e30
+    points = points_of("plain", 3000) * 1e30
     points[7] *= 1e100  # too far for the scale of the others
     check(points, points[:5], 4, find_nearest)
     assert stream_nearest(read(points), points[:5], 4) is None
