@@ -68,8 +68,8 @@ def _report_stop(stop: BaseException) -> int:
     """Prints that the command was asked to stop, and returns its exit status."""
     if not isinstance(stop, RunStopped):  # by Ctrl-C, where nothing was saved
         print(
-            "interrupted. Run the same command to continue from the last checkpoint, if there is"
-            " one.",
+            "interrupted. Run the same command again; it continues from what was saved, if anything"
+            " was.",
             file=sys.stderr,
         )
         return ExitStatus.INTERRUPTED
