@@ -36,15 +36,18 @@ if TYPE_CHECKING:
     from studies.comparison.results import Results
 
 STUDIES, PAGES = Path(__file__).parent, Path("docs/results")
+KINDS = ("heads_", "networks_")  # beginnings of the names of comparisons
 
 
 @report_errors
 def main(argv: list[str] | None = None) -> int:
     """Returns 0."""
     parser = Parser(__doc__)
-    declared = sorted(path.parent.name for path in STUDIES.glob("heads_*/declaration.yaml"))
-    parser.add_argument("study", choices=declared)
-    parser.add_argument("data", type=parse_path, nargs="?", help="file of features")
+    declared = sorted(path.parent.name for path in STUDIES.glob("*_*/declaration.yaml"))
+    parser.add_argument("study", choices=[name for name in declared if name.startswith(KINDS)])
+    parser.add_argument(
+        "data", type=parse_path, nargs="?", help="file of features, folder of datasets"
+    )
     parser.add_argument("--arms", type=lambda names: names.split(","))
     parser.add_argument("--minutes", type=whole_number(1), help="no search is begun afterwards")
     parser.add_argument("--commit", action="store_true", help="commits the tables of each search")
@@ -104,8 +107,7 @@ def _train(
     from studies.comparison.results import Results
     from studies.comparison.trainings import train_search
 
-    with open_regular(options.data) as file:
-        features = hashlib.file_digest(file, "sha256").hexdigest()[:12]
+    features = identify_data(study, options.data)
     done = set[tuple[str, int]]()
     if Results.exist(tables):
         published = Results.read(tables)
@@ -124,6 +126,19 @@ def _train(
         if options.commit:
             commit_tables(tables, f"{options.study}: search {number} of {arm}")
     return True
+
+
+def identify_data(study: Declaration, data: Path) -> str:
+    """Returns the digest of a file of features, or the fingerprint of the dataset of images.
+
+    Reading the dataset compares its images with the fingerprint.
+    """
+    if study.images:
+        from dml.config.compositions import compose_config  # imported late: Hydra
+
+        return str(compose_config(study.options).data.reader.fingerprint)
+    with open_regular(data) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:12]
 
 
 def list_searches(study: Declaration, arms: Sequence[str]) -> Iterator[tuple[str, int]]:

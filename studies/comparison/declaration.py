@@ -43,10 +43,12 @@ class Declaration(Strict):
     Attributes:
         title: of the page.
         question: first paragraph of the page.
-        features: how the file of features is made (a command line).
+        features: how the file of features is made (a command line); empty: images are trained on.
+        images: how the folder of images is made, if no features are trained on.
         options: options of `train.py` of every arm, with the search.
         epochs: lengths of training. A search uses the first; the values that it chooses are
             trained for all of them.
+        search_each_length: each length has its own trials and values instead.
         evaluations: of each training run, whatever its length.
         searches: of an arm, each with seeds of its own.
         claimed_searches: of an arm of which `claims` speak.
@@ -64,9 +66,11 @@ class Declaration(Strict):
 
     title: str
     question: str
-    features: str
+    features: str = ""
+    images: str = ""
     options: list[str]
     epochs: Annotated[list[Count], Field(min_length=2)]
+    search_each_length: bool = False
     evaluations: Count
     searches: Searches
     claimed_searches: Searches
@@ -99,6 +103,12 @@ class Declaration(Strict):
             named |= {claim.better, claim.than}
         if missing := sorted(named - set(self.arms)):
             raise ValueError(f"no arm {', '.join(missing)}")
+        return self
+
+    @model_validator(mode="after")
+    def _has_one_kind_of_data(self) -> Declaration:
+        if bool(self.features) == bool(self.images):
+            raise ValueError("data: give either features or images")
         return self
 
     @model_validator(mode="after")

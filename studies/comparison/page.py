@@ -87,7 +87,7 @@ def write_page(
         unstable=[code(arm) for arm in comparison.noise.unstable],
         equal=2**0.5 * comparison.noise.pooled**0.5,
         lengths=_list_lengths(results),
-        trials=results.trials.groupby(["arm", "search"]).size().max(),
+        trials=results.trials.groupby(_keys_of_trials(study)).size().max(),
         folds=scores.fold.nunique(),
         images=comparison.images.sum(),
         classes=len(comparison.images),
@@ -184,15 +184,20 @@ def _write_options(study: Declaration, results: Results) -> str:
     for arm, options in study.arms.items():
         of_arm = trials[trials.arm == arm]
         chosen = []
-        for _, search in of_arm.groupby("search"):
+        for _, search in of_arm.groupby(_keys_of_trials(study)[1:]):
             chosen.append(_describe_best(search))
         if chosen:
             rows.append([code(arm), code(" ".join(options)), "<br>".join(chosen)])
     return table(["arm", "options", "values that each search chose"], rows)
 
 
+def _keys_of_trials(study: Declaration) -> list[str]:
+    """Returns the columns that name the trials of which the best one was trained."""
+    return ["arm", "search", "epochs"] if study.search_each_length else ["arm", "search"]
+
+
 def _describe_best(trials: pd.DataFrame) -> str:
     trials = trials.dropna(axis=1, how="all")
     best = trials.loc[trials.value.idxmax()]
-    best = best.drop(["arm", "search", "number", "state", "value"], errors="ignore")
+    best = best.drop(["arm", "search", "epochs", "number", "state", "value"], errors="ignore")
     return code(" ".join(f"{name}={value:.3g}" for name, value in best.items()))

@@ -38,14 +38,14 @@ def train_search(
         arm: its name in the tables.
         options: of this arm, after those of the comparison.
         number: of the search, from which the seeds of trials and training runs follow.
-        data: the file that `study.features` makes.
+        data: the file that `study.features` makes, or the folder that `study.images` makes.
         outputs: a folder of this arm and search alone.
 
     Raises:
         UserError: the loss of the shortest training does not stay finite.
     """
     options = [f"data.root={data}", *study.options, *options, f"seed={SEED_STEP * number}"]
-    parts = list[tuple[pd.DataFrame, ...]]()
+    parts, trials = list[tuple[pd.DataFrame, ...]](), list[pd.DataFrame]()
     for epochs in study.epochs:
         length = [
             f"protocol.epochs={epochs}",
@@ -60,16 +60,19 @@ def train_search(
             print_plain(f"{arm}, search {number}, {epochs} epochs: left out: {error}")
             continue
         cost = _processor_seconds() - before
-        if not parts:
+        if study.search_each_length or not parts:
             folder = Path(summary["folder"])
             chosen = summary["search"]["params"]
-            trials = _read_trials(folder)
+            trials.append(_read_trials(folder))
             edges = " ".join(_find_edges(folder, chosen))
+        if study.search_each_length:
+            trials[-1].insert(0, "epochs", epochs)
+        elif not parts:
             values = [f"{name}={value}" for name, value in chosen.items()]
             options = [*without_search(options), *values]
         parts.append(_collect(summary, edges, cost))
     scores, classes, curves = (pd.concat(part) for part in zip(*parts, strict=True))
-    results = Results(scores, classes, curves, trials)
+    results = Results(scores, classes, curves, pd.concat(trials))
     named = {}
     for name, table in results._asdict().items():
         named[name] = _name_rows(table, arm, number)
@@ -110,11 +113,17 @@ def _read_trials(folder: Path) -> pd.DataFrame:
 
 
 def _find_edges(folder: Path, chosen: Mapping[str, float]) -> list[str]:
-    """Returns the searched options of whose logarithmic ranges the chosen value is an end."""
+    """Returns the searched options of which the chosen value is an end.
+
+    Of a logarithmic range, or of choices that are numbers.
+    """
     spaces = merge_spaces(load_config(folder, trust=True).space)  # just trained
     edges = []
     for name, value in chosen.items():
         space = spaces[name]
+        choices = [choice for choice in space.get("choices", []) if isinstance(choice, float | int)]
+        if choices:
+            space = {"low": min(choices), "high": max(choices), "log": True}
         if space.get("log") and min(value / space["low"], space["high"] / value) < EDGE:
             edges.append(name)
     return edges

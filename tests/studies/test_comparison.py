@@ -197,6 +197,8 @@ def test_ranks_of_arms_that_no_test_tells_apart():
         ({"searches": 1}, "searches"),
         ({"epochs": [10, 10]}, "ascend"),
         ({"epochs": [10, 25]}, "divide"),
+        ({"features": ""}, "either features or images"),
+        ({"images": "made by hand"}, "either features or images"),
     ],
 )
 def test_a_contradictory_declaration(tmp_path, change, message):
@@ -340,3 +342,52 @@ def test_the_expected_score_is_the_mean_of_many_searches():
     arm = simulation.SourceArm(rng.normal(20, 1, 16), np.zeros((2, 3)))
     searches = arm.draw_searches(20000, rng)
     assert abs(searches.mean()) < 0.02
+
+
+@pytest.fixture(scope="module")
+def of_images(tmp_path_factory):
+    """Two searches of two arms on images; each length has trials of its own."""
+    folder = tmp_path_factory.mktemp("images")
+    options = [
+        *("data=glyphs", "data.reader.classes=12"),
+        *("protocol=validation", "backbone=small_cnn", "backbone.width=4", "device=cpu"),
+        *("data.batch_size=16", "protocol.steps_per_epoch=2", "protocol.repeats=1"),
+        *("evaluation.keep_embeddings=true", "protocol.workers=1", "search=grid"),
+        "+space.optim.lr={choices:[1e-3,1e-2]}",
+    ]
+    arms = {"contrastive": ["loss=contrastive"], "proxy_anchor": ["loss=proxy_anchor"]}
+    changes = {"features": "", "images": "made by a test", "search_each_length": True}
+    changes |= {"options": options, "epochs": [2, 4], "evaluations": 2, "arms": arms, "claims": []}
+    study = STUDY.model_copy(update=changes)
+    for arm, number in command.list_searches(study, list(arms)):
+        place = folder / arm / str(number)
+        results = train_search(study, arm, arms[arm], number, folder / "data", place)
+        results.scores["declared"] = "0000000"
+        results.add_to(folder / "tables")
+    return study, folder / "tables"
+
+
+def test_each_length_is_searched(of_images, tmp_path):
+    study, tables = of_images
+    results = Results.read(tables)
+    assert set(results.trials.groupby(["arm", "search", "epochs"]).size()) == {2}
+    keys = ["arm", "search", "epochs"]
+    best = results.trials.set_index(keys).sort_values("value").groupby(keys)["optim.lr"].last()
+    assert set(best) <= {1e-3, 1e-2}
+    assert set(results.scores.edges) == {"optim.lr"}, "of two choices each is an end"
+    assert results.scores.groupby("epochs").steps.unique().to_dict() == {2: [4], 4: [8]}
+    write_page(study, results, tmp_path, "networks")
+    page = (tmp_path / "networks.md").read_text("utf-8")
+    assert "2 trials for each of 4, 8 steps, each scored by the validation classes;" in page
+    assert "images by `made by a test`" in page
+    assert "of all" not in page.split("**Search**")[1].split("\n- ")[0]
+
+
+def test_a_search_of_each_length_trains_what_it_chose(of_images):
+    """The values of a shorter training are not taken over."""
+    _, tables = of_images
+    trials = Results.read(tables).trials
+    numbers = trials.groupby(["arm", "search", "epochs"]).number.agg(list)
+    assert all(found == [0, 1] for found in numbers)
+    values = trials.pivot_table(index=["arm", "search", "number"], columns="epochs", values="value")
+    assert not np.allclose(values[2], values[4]), "trials of a length have its steps"
