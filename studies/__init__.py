@@ -9,7 +9,8 @@ show_field, show_proxies       figures of pfml and ccp
 reality_check/                 which losses are better when everything else is equal; the code of
                                all studies
 comparison/                    comparisons in which the search is a part of each arm
-heads_emoji/                   the declaration of one
+heads_emoji/, heads_shapes/    declarations of comparisons of heads on stored features
+networks_emoji/                the same of a network with its backbone
 reality_check_mlp/             the best of them with another head
 fine_tuning/, fine_tuning_shapes/   the same with a whole network
 concepts/                      what draw_concepts draws

@@ -130,11 +130,12 @@ def _write_ranking(study: Declaration, ranking: pd.DataFrame, results: Results) 
         cells += [difference, describe_rank(row.rank_low, row.rank_high)]
         cells.append(f"{row.precision_at_1:.2f}")
         cells += map("{:.2f}".format, means.loc[row.arm])
+        cells.append(f"{row.gain:+.2f}")
         cells.append(_remark(study, row))
         rows.append(cells)
     columns = ["arm", "MAP@R", "searches", f"minus {code(study.reference)}", "ranks", "P@1"]
     columns += map("{} steps".format, _list_lengths(results))
-    return table([*columns, "remarks"], rows)
+    return table([*columns, "gain", "remarks"], rows)
 
 
 def _remark(study: Declaration, row: Any) -> str:
@@ -184,8 +185,9 @@ def _write_options(study: Declaration, results: Results) -> str:
     for arm, options in study.arms.items():
         of_arm = trials[trials.arm == arm]
         chosen = []
-        for _, search in of_arm.groupby(_keys_of_trials(study)[1:]):
-            chosen.append(_describe_best(search))
+        for key, search in of_arm.groupby(_keys_of_trials(study)[1:]):
+            label = f"{key[1]} epochs: " if study.search_each_length else ""
+            chosen.append(f"{label}{_describe_best(search)}")
         if chosen:
             rows.append([code(arm), code(" ".join(options)), "<br>".join(chosen)])
     return table(["arm", "options", "values that each search chose"], rows)

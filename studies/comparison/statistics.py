@@ -191,11 +191,15 @@ class Comparison:
     def gains(self) -> pd.Series:
         """Returns arm → gain of its longest training over the best shorter one, in points.
 
-        It is measured on the validation classes.
+        It is measured on the validation classes, as the mean over the searches; NaN where a search
+        lacks a length, since the loss did not stay finite.
         """
-        means = self.results.runs().validation.groupby(["arm", "epochs"]).mean().unstack()
+        scores = self.results.runs().validation.unstack()
         *shorter, longest = self.study.epochs
-        return means[longest] - means[shorter].max(axis=1)
+        means = scores.reindex(columns=self.study.epochs).groupby("arm").mean()
+        gains = means[longest] - means[shorter].max(axis=1)
+        is_complete = scores.notna().all(axis=1).groupby("arm").all()
+        return gains.where(is_complete)
 
     def rank_arms(self) -> pd.DataFrame:
         """Returns a row per arm, the best first.
@@ -204,8 +208,8 @@ class Comparison:
         searches), `half` (half-width of the interval of a new search), `stages` and `best_step`
         (least of its searches), `points`, `low`, `high` (the difference from the reference with
         its simultaneous interval), `rank_low` to `rank_high` (ranks that the tests of all pairs
-        leave open), `rising` (gains `study.plateau` points with its longest training), `edges`
-        (options that more than half of its searches chose at the end of a logarithmic range),
+        leave open), `gain` (of `gains`), `rising` (`gain` is `study.plateau` or more, or unknown),
+        `edges` (options that more than half of its searches chose at the end of a range),
         `failed` (its searches found nothing better than the untrained head) and `complete` (it has
         all searches that are declared).
         """
@@ -228,7 +232,8 @@ class Comparison:
                 difference = (tested.points, *tested.interval(each))
             differences.append(difference)
         rows[["points", "low", "high"]] = differences
-        rows["rising"] = self.gains() >= self.study.plateau
+        rows["gain"] = self.gains()
+        rows["rising"] = ~(rows.gain < self.study.plateau)
         rows["edges"] = arms.edges.agg(_common_edges)
         rows["failed"] = rows.map_at_r <= rows.untrained
         rows["complete"] = rows.searches >= rows.index.map(self.study.count_searches)
@@ -282,9 +287,10 @@ class Comparison:
 VERDICTS = {
     "not finished": "an arm lacks searches that are declared",
     "search failed": "the searches of an arm found nothing better than the untrained head",
-    "not tested": "a part of the method was not used by the tested weights of most folds: CCP was "
-    "in its first stage, or the memory of XBM was not used yet",
-    "still rising": "an arm gains {plateau} points or more with the longest training",
+    "not tested": "in a search, a part of the method was not used by the tested weights of most "
+    "folds: CCP was in its first stage, or the memory of XBM was not used yet",
+    "still rising": "an arm gains {plateau} points or more with the longest training, on average "
+    "on the validation classes, or a search of it lacks a length",
     "equivalent": "the interval lies within ±{margin} points, even if it excludes 0",
     "better": "the interval lies above 0",
     "worse": "the interval lies below 0",

@@ -102,6 +102,19 @@ def test_an_edge_of_two_searches_in_five_is_none():
     assert not ranking.rank_arms().edges.any()
 
 
+def test_an_arm_without_its_longest_training_is_still_rising():
+    """In one search alone, as where a loss did not stay finite."""
+    tables = made(MEANS)
+    scores = tables.scores
+    is_lost = (scores.arm == "high") & (scores.search == 1) & (scores.epochs == STUDY.epochs[-1])
+    tables = tables._replace(scores=scores[~is_lost])
+    comparison = statistics.Comparison(STUDY.model_copy(update={"reference": "low"}), tables)
+    ranking = comparison.rank_arms().set_index("arm")
+    assert ranking.rising.to_dict() == {name: name == "high" for name in MEANS}
+    assert np.isnan(ranking.gain["high"])
+    assert ranking.gain["low"] == pytest.approx(0.1)
+
+
 def series(scores):
     """Scores of arms as `measure_noise` takes them."""
     flat = {}
@@ -379,6 +392,8 @@ def test_each_length_is_searched(of_images, tmp_path):
     write_page(study, results, tmp_path, "networks")
     page = (tmp_path / "networks.md").read_text("utf-8")
     assert "2 trials for each of 4, 8 steps, each scored by the validation classes;" in page
+    assert "4 epochs: `optim.lr=0.0" in page
+    assert "**Each arm has" not in page  # those of claims have more
     assert "images by `made by a test`" in page
     assert "of all" not in page.split("**Search**")[1].split("\n- ")[0]
 
