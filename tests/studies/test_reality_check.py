@@ -18,7 +18,11 @@ from studies.reality_check.trainings import IMAGES, Results
 
 PAGES = Path("docs/results")
 STUDY = read_declaration(check.DECLARATION)
-STUDIES = sorted(path.parent.name for path in PAGES.glob("*/scores.csv.xz"))
+STUDIES = sorted(
+    path.parent.name
+    for path in PAGES.glob("*/ranking.csv")
+    if (path.parent / "scores.csv.xz").exists()
+)
 
 
 def declared(name):

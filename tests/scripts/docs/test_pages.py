@@ -16,7 +16,7 @@ def test_the_committed_pages_are_up_to_date():
 def test_the_leaderboard_has_the_scores_of_the_studies():
     """Those of the length that a study's page has chosen for each arm."""
     board = (DOCS / "results/leaderboard.md").read_text()
-    for study in (path.parent.name for path in DOCS.glob("results/*/scores.csv.xz")):
+    for study in (path.parent.name for path in DOCS.glob("results/*/ranking.csv")):
         page = (DOCS / f"results/{study}.md").read_text()
         rows = re.findall(r"^\| `(\w+)` \| (\d+\.\d\d) \|", page, re.M)
         assert len(rows) > 2
