@@ -236,6 +236,8 @@ def find_held(folder: Path) -> Path | None:
 def share_folder(folder: Path, inode: int | None = None) -> Iterator[None]:
     """Lets `check_held` check a folder that processes share without a lock on all of it.
 
+    Contexts of one folder may be nested, as that of a search in the process of a worker.
+
     Args:
         folder: is created.
         inode: of the folder, if another process has created it.
@@ -247,6 +249,7 @@ def share_folder(folder: Path, inode: int | None = None) -> Iterator[None]:
     if inode is None:
         folder.mkdir(parents=True, exist_ok=True)
         inode = folder.stat().st_ino
+    outer = _held.get(path)
     _held[path] = path, inode
     try:
         check_held(path / "first file")
@@ -255,7 +258,10 @@ def share_folder(folder: Path, inode: int | None = None) -> Iterator[None]:
         check_held(path / "any file")  # a clearer reason
         raise
     finally:
-        _held.pop(path)
+        if outer is None:
+            _held.pop(path)
+        else:
+            _held[path] = outer
 
 
 def check_held(path: Path) -> None:

@@ -280,6 +280,19 @@ def test_a_shared_folder_that_is_gone_is_named(tmp_path):
         write("absent/journal.log")
 
 
+def test_contexts_of_a_shared_folder_are_nested(tmp_path):
+    """As of a search in the process of a worker, whose training runs follow it."""
+    folder = tmp_path / "study"
+    with share_folder(folder):
+        with share_folder(folder):
+            write_text(folder / "journal.log", "")
+        write_text(folder / "history.csv", "")
+        folder.rename(tmp_path / "moved")
+        with pytest.raises(FolderGone, match="study was deleted, moved or replaced"):
+            write_text(folder / "scores", "")
+    write_text(folder / "of_nobody", "")  # the folder is no longer shared
+
+
 def test_a_current_folder_that_is_gone_is_named(tmp_path: Path, monkeypatch):
     work = tmp_path / "work"
     work.mkdir()

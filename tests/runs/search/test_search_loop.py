@@ -256,6 +256,14 @@ def test_a_failing_trial_does_not_end_the_search(prepared, monkeypatch):
     assert "not finite" in (folder.search / "trials.csv").read_text()
 
 
+def test_processes_that_share_a_search_end_without_a_traceback(prepared, capfd):
+    cfg, folder = prepared("search.trials=2", "protocol.workers=2")
+    start(cfg)
+    assert len(trials(folder)) == 2
+    printed = capfd.readouterr()
+    assert "Traceback" not in printed.out + printed.err
+
+
 @pytest.mark.soak
 def test_a_whole_search_on_glyphs(composed, tmp_path):
     """All of one row of a table: 50 trials of four folds, ten repeats of the best."""
