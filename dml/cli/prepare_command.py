@@ -72,12 +72,22 @@ def main(words: Sequence[str]) -> int:
     """Runs the command and returns its exit status: 0 if all is ready."""
     command = parser()
     options = command.parse(words)
-    name = options.dataset
-    typed = [name, *options.words]
-    if name == FOR:  # backbone=resnet50 is an option of training there
-        typed = [word for word in typed if "=" not in word]
-    command.refuse_without_dashes(typed)
+    command.refuse_without_dashes(_list_prepare_words(options))
     _check_options(options)
+    _run(options)
+    return 0
+
+
+def _list_prepare_words(options: Namespace) -> list[str]:
+    """Returns the words that are no options of training."""
+    if options.dataset != FOR:
+        return [options.dataset, *options.words]
+    return [word for word in options.words if "=" not in word]  # not backbone=resnet50
+
+
+def _run(options: Namespace) -> None:
+    """Does what checked options ask for."""
+    name = options.dataset
     if name == FOR:
         prepare_for(options.words, options.list, options.check)
     elif options.compare:
@@ -100,7 +110,6 @@ def main(words: Sequence[str]) -> int:
     else:
         index = read_dataset(name, options.root)
         print_plain(f"{name}: {count_of(len(index.images), 'image')}, nothing to download")
-    return 0
 
 
 def _check_options(options: Namespace) -> None:
@@ -110,9 +119,7 @@ def _check_options(options: Namespace) -> None:
     is_prepared = name in PUBLISHED and not options.check
     if (options.archive or options.url) and not is_prepared:
         raise ConfigError([f"--archive and --url are for preparing {', '.join(PUBLISHED)}"])
-    if name == "folder" and "*" not in str(options.root) and not os.path.exists(options.root):
-        problem = describe_missing(options.root, "give the folder or CSV file of your images")
-        raise ConfigError([f"--root: {problem}"])
+    _check_root(options)
     _check_modes(options)
     chooses_weights = options.backbone or options.no_weights
     if chooses_weights and options.check:
@@ -120,6 +127,14 @@ def _check_options(options: Namespace) -> None:
     if chooses_weights and name not in (*PUBLISHED, ALL, WEIGHTS):
         names = ", ".join((*PUBLISHED, ALL))
         raise ConfigError([f"--backbone and --no-weights are for {names} and {WEIGHTS}"])
+
+
+def _check_root(options: Namespace) -> None:
+    """Raises ConfigError for a folder of images that is missing."""
+    is_pattern = "*" in str(options.root)
+    if options.dataset == "folder" and not is_pattern and not os.path.exists(options.root):
+        problem = describe_missing(options.root, "give the folder or CSV file of your images")
+        raise ConfigError([f"--root: {problem}"])
 
 
 def _check_words(options: Namespace) -> None:

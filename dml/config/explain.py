@@ -267,12 +267,17 @@ def _advise(word: str, groups: Mapping[str, Sequence[str]], names: list[str]) ->
     choices = [f"{group}={word}" for group, words in groups.items() if word in words]
     if choices:
         return f"; write {' or '.join(choices)}"
+    return _advise_on_path(word) or _suggest(word, names)
+
+
+def _advise_on_path(word: str) -> str:
+    """Returns the option of which a file or folder may be the value; empty if there is none."""
     if os.path.exists(os.path.join(word, "config.yaml")):
         return f"; write resume={word}"
-    if os.path.exists(word):
-        dataset = "features" if word.endswith(".npz") else "folder"
-        return f"; write data={dataset} data.root={word}"
-    return _suggest(word, names)
+    if not os.path.exists(word):
+        return ""
+    dataset = "features" if word.endswith(".npz") else "folder"
+    return f"; write data={dataset} data.root={word}"
 
 
 def _explain_unknown(name: str, names: list[str]) -> str:

@@ -121,8 +121,8 @@ def _find_edges(folder: Path, chosen: Mapping[str, float]) -> list[str]:
     edges = []
     for name, value in chosen.items():
         space = spaces[name]
-        choices = [choice for choice in space.get("choices", []) if isinstance(choice, float | int)]
-        if choices:
+        choices = space.get("choices")
+        if choices and isinstance(value, float | int):
             space = {"low": min(choices), "high": max(choices), "log": True}
         if space.get("log") and min(value / space["low"], space["high"] / value) < EDGE:
             edges.append(name)
