@@ -130,7 +130,7 @@ def _write_ranking(study: Declaration, ranking: pd.DataFrame, results: Results) 
         cells += [difference, describe_rank(row.rank_low, row.rank_high)]
         cells.append(f"{row.precision_at_1:.2f}")
         cells += map("{:.2f}".format, means.loc[row.arm])
-        cells.append(f"{row.gain:+.2f}")
+        cells.append("–" if pd.isna(row.gain) else f"{row.gain:+.2f}")  # noqa: RUF001
         cells.append(_remark(study, row))
         rows.append(cells)
     columns = ["arm", "MAP@R", "searches", f"minus {code(study.reference)}", "ranks", "P@1"]
