@@ -64,9 +64,7 @@ def main(argv: list[str] | None = None) -> int:
     study, tables = read_declaration(file), options.pages / options.study
     if options.pages != PAGES and not options.overwrite:
         check_page(options.pages, options.study, f"# {study.title}")
-    arms = options.arms or list(study.arms)
-    if unknown := set(arms) - set(study.arms):
-        raise UserError(f"--arms: no {', '.join(unknown)}; the study has {', '.join(study.arms)}")
+    arms = _choose_arms(study, options.arms)
     if options.data:
         commit = committed_at(file, STUDIES / "comparison")
         outputs = output_folder(options.outputs / options.study)
@@ -78,13 +76,26 @@ def main(argv: list[str] | None = None) -> int:
     if not Results.exist(tables):
         raise UserError(f"{options.study}: no results in {tables}; give the data to train its arms")
     results = Results.read(tables)
-    if study.reference not in set(results.scores.arm) or results.scores.search.max() == 0:
+    lacks_reference = study.reference not in set(results.scores.arm)
+    lacks_second_search = results.scores.search.max() == 0
+    if lacks_reference or lacks_second_search:
         wanted = f"two searches of an arm, and one of {study.reference}"
         print_plain(f"tables      {tables}; a page needs {wanted}")
         return 0
     write_page(study, results, options.pages, options.study)
     print_plain(f"page        {options.pages / options.study}.md")
     return 0
+
+
+def _choose_arms(study: Declaration, names: Sequence[str] | None) -> list[str]:
+    """Returns the arms of some names; all arms by default.
+
+    Raises:
+        UserError: the study does not have one of them.
+    """
+    if unknown := set(names or ()) - set(study.arms):
+        raise UserError(f"--arms: no {', '.join(unknown)}; the study has {', '.join(study.arms)}")
+    return list(names or study.arms)
 
 
 def _train(

@@ -101,23 +101,29 @@ def print_error(error: Exception) -> None:
         if error.repeated or (isinstance(error, ConfigError) and _rank() > 0):
             return  # another process of torchrun prints it
         lines = show_text(str(error)).splitlines()  # which also splits at control characters
-    elif isinstance(error, OSError) and error.strerror:
-        lines = [_describe_system_error(error)]
-    elif FULL_DISK in str(error):  # of libraries with errors of their own, such as safetensors
-        lines = [_describe_system_error(OSError(errno.ENOSPC, FULL_DISK))]
-    elif is_out_of_memory(error):
-        lines = [
+    else:
+        lines = _describe_library_error(error)
+    if not lines:
+        trace = "".join(traceback.format_exception(error))
+        print_plain(mask_text(trace), end="", file=sys.stderr)
+    for line in lines:
+        print_plain(f"error: {mask_text(line)}", file=sys.stderr)
+
+
+def _describe_library_error(error: Exception) -> list[str]:
+    """Returns the line of an error that a user can mend; no line for a bug."""
+    if isinstance(error, OSError) and error.strerror:
+        return [_describe_system_error(error)]
+    if FULL_DISK in str(error):  # of libraries with errors of their own, such as safetensors
+        return [_describe_system_error(OSError(errno.ENOSPC, FULL_DISK))]
+    if is_out_of_memory(error):
+        return [
             f"memory: {first_line(error)}; smaller data.batch_size, "
             f"data.eval_batch_size, data.workers, transform.size or network need less"
         ]
-    elif type(error).__module__.startswith(("hydra.", "omegaconf.")):
-        lines = [first_line(error)]
-    else:
-        trace = "".join(traceback.format_exception(error))
-        print_plain(mask_text(trace), end="", file=sys.stderr)
-        return
-    for line in lines:
-        print_plain(f"error: {mask_text(line)}", file=sys.stderr)
+    if type(error).__module__.startswith(("hydra.", "omegaconf.")):
+        return [first_line(error)]
+    return []
 
 
 def _rank() -> int:

@@ -111,16 +111,9 @@ def _check_words(
     if trust and not any(word.startswith(TRUSTED) for word in words):
         raise ConfigError([f"{TRUST}: has no effect here; it is for resume=, params= and run="])
     flags, others = split_flags(words)
-    if any(flag.partition("=")[0] == RERUN for flag in flags):
-        raise ConfigError([f"{RERUN}: it reads a pickle, which runs code; use resume=<run folder>"])
     if any(word.startswith("-") for word in others):
         raise ConfigError(explain(words, config_name))
-    refuse_wrong_flags(flags, others)
-    refuse_repeated(others)
-    refuse_mixed_ranges(others)
-    refuse_recipes(others)
-    if config_name == "train":
-        refuse_root_without_data(others)
+    _refuse_wrong_words(flags, others, config_name)
     others = drop_replaced_arguments(others)
     params: str | None = None
     if prints_config(flags):
@@ -131,6 +124,22 @@ def _check_words(
         composed, params = extract_params(flags + others, config_name, trust)
     flags, others = split_flags(composed)
     return flags + others, params
+
+
+def _refuse_wrong_words(flags: Sequence[str], others: Sequence[str], config_name: str) -> None:
+    """Checks flags and options before Hydra sees them.
+
+    Raises:
+        ConfigError: they exclude each other, are given twice, or would run code of a file.
+    """
+    if any(flag.partition("=")[0] == RERUN for flag in flags):
+        raise ConfigError([f"{RERUN}: it reads a pickle, which runs code; use resume=<run folder>"])
+    refuse_wrong_flags(flags, others)
+    refuse_repeated(others)
+    refuse_mixed_ranges(others)
+    refuse_recipes(others)
+    if config_name == "train":
+        refuse_root_without_data(others)
 
 
 def _compose(words: Sequence[str], config_name: str, jobs: _Jobs) -> None:
@@ -270,8 +279,7 @@ class _Jobs:
             interruption = find_interruption(error)
             if interruption is not None:
                 raise interruption from None
-            in_sweep = read_sweep_size() > 1 or len(self.overrides) > 1  # the first ends with it
-            if isinstance(error, Busy) and in_sweep and not _is_maximized():
+            if isinstance(error, Busy) and self._can_wait():
                 return self._wait_for(error, composed, overrides)
             print_error(error)
             if os.getpid() != self.process:  # the sweeper returns it (`GridEnded`)
@@ -283,6 +291,11 @@ class _Jobs:
         if score is not None and cfg.protocol.selected_on == "test":
             print_plain(f"note: {TEST_SCORES}")
         return score
+
+    def _can_wait(self) -> bool:
+        """Returns whether a run that another process trains is looked at again later."""
+        in_sweep = read_sweep_size() > 1 or len(self.overrides) > 1  # the first ends with it
+        return in_sweep and not _is_maximized()
 
     def _complete_overrides(self, cfg: Any) -> None:
         """Adds the words that Hydra has not seen: the command that is stored is complete."""

@@ -223,13 +223,34 @@ def _compare(words: Sequence[str], runs: Runs, all_rows: Runs, options: Namespac
         _print_texts(compare_runs(compared, all_rows, folder, _console().width))
     if len(words) > 2:
         print_plain("queries     not compared: name two runs for a comparison query by query")
-        return
-    if options.no_queries:
-        return
+    elif not options.no_queries:
+        is_asked_for = bool(files or options.metrics)
+        _print_queries(words, pair, options.metrics, folder, is_asked_for)
+
+
+def _print_queries(
+    words: Sequence[str],
+    pair: Mapping[str, Runs],
+    metrics: Sequence[str],
+    folder: Path,
+    is_asked_for: bool,
+) -> None:
+    """Prints the comparison of each query, or a line that says why there is none.
+
+    Args:
+        words: two runs or files.
+        pair: the runs among them.
+        metrics: of `--metrics`.
+        folder: of the picture.
+        is_asked_for: whether the command asks for nothing else.
+
+    Raises:
+        UserError: the comparison is asked for, and the queries cannot be compared.
+    """
     try:
-        texts = _compare_queries(words, pair, options.metrics, folder)
+        texts = _compare_queries(words, pair, metrics, folder)
     except UserError as error:
-        if files or options.metrics:
+        if is_asked_for:
             raise
         reason = str(error).removeprefix("compare: ").splitlines()[0]
         texts = [f"queries     not compared: {reason}"]

@@ -231,16 +231,22 @@ def _find_choice_problems(words: Sequence[str], choices: Sequence[str]) -> Itera
         if launcher and find_spec(f"hydra_plugins.hydra_{launcher}_launcher") is None:
             yield f"{group}: '{choice}' needs: pip install hydra-{launcher}-launcher"
         elif equals and choice not in choices:  # not ~group
-            hint = nearest(choice.lower(), choices) or f"; one of {' | '.join(choices)}"
-            if group == "data" and os.path.exists(choice):
-                hint = f"; for images of your own write data=folder data.root={choice}"
-            elif choice == "optuna":
-                hint = "; search=bayes is the search with Optuna"
-            elif group == "backbone" and "/" in choice:
-                hint = f"; of the Hugging Face hub: backbone=timm backbone.model=hf-hub:{choice}"
-            elif group == "backbone":
-                hint += f"; as a network of timm: backbone=timm backbone.model={choice}"
+            hint = _advise_on_choice(group, choice, choices)
             yield f"{group}: '{choice}' does not exist{hint}"
+
+
+def _advise_on_choice(group: str, choice: str, choices: Sequence[str]) -> str:
+    """Returns what to write instead of an entry that a group does not have."""
+    if group == "data" and os.path.exists(choice):
+        return f"; for images of your own write data=folder data.root={choice}"
+    if choice == "optuna":
+        return "; search=bayes is the search with Optuna"
+    if group == "backbone" and "/" in choice:
+        return f"; of the Hugging Face hub: backbone=timm backbone.model=hf-hub:{choice}"
+    hint = nearest(choice.lower(), choices) or f"; one of {' | '.join(choices)}"
+    if group == "backbone":
+        hint += f"; as a network of timm: backbone=timm backbone.model={choice}"
+    return hint
 
 
 def _explain_stray(word: str, groups: Mapping[str, Sequence[str]], names: list[str]) -> str:
@@ -258,20 +264,20 @@ def _advise(word: str, groups: Mapping[str, Sequence[str]], names: list[str]) ->
         return "; write the values without spaces, such as seed=0,1"
     if "=" in word:
         return "; quote special characters"
-    if word.endswith(EMBEDDING_FILES) and "embeddings" in names:
-        return f"; write embeddings={word}"
-    if "/" in word and "run" in names:
-        return f"; write run={word}"
     if word in groups or word in names or word in NAMES_OF_FILES:
         return f"; write {word}=<value>"
     choices = [f"{group}={word}" for group, words in groups.items() if word in words]
     if choices:
         return f"; write {' or '.join(choices)}"
-    return _advise_on_path(word) or _suggest(word, names)
+    return _advise_on_path(word, names) or _suggest(word, names)
 
 
-def _advise_on_path(word: str) -> str:
+def _advise_on_path(word: str, names: Sequence[str]) -> str:
     """Returns the option of which a file or folder may be the value; empty if there is none."""
+    if word.endswith(EMBEDDING_FILES) and "embeddings" in names:
+        return f"; write embeddings={word}"
+    if "/" in word and "run" in names:
+        return f"; write run={word}"
     if os.path.exists(os.path.join(word, "config.yaml")):
         return f"; write resume={word}"
     if not os.path.exists(word):

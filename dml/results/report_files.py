@@ -157,18 +157,27 @@ def _chosen_ids(
     for name in names:
         if name == "all":
             ids |= valid
-            continue
-        if name in valid:
+        elif name in valid:
             ids[name] = None
-            continue
-        hint = nearest(name, [*valid, "all"])
-        if hint or "," in name:
-            raise ConfigError([catalog.find_problem(name, [*valid, "all"])])
-        if "=" in name:
-            raise ConfigError([f"report: takes no options such as {name}; only ids of experiments"])
-        finished = ", ".join(sorted(with_runs)) or "none"
-        raise UserError(f"experiment: no '{name}'; those with finished runs in {root}: {finished}")
+        else:
+            finished = ", ".join(sorted(with_runs)) or "none"
+            raise _unknown_id(name, valid, f"those with finished runs in {root}: {finished}")
     return list(ids)
+
+
+def _unknown_id(name: str, valid: Iterable[str], finished: str) -> UserError:
+    """Returns the error for a name that is no id; a ConfigError where it is misspelled.
+
+    Args:
+        valid: the known ids.
+        finished: words that list those with runs.
+    """
+    accepted = [*valid, "all"]
+    if nearest(name, accepted) or "," in name:
+        return ConfigError([catalog.find_problem(name, accepted)])
+    if "=" in name:
+        return ConfigError([f"report: takes no options such as {name}; only ids of experiments"])
+    return UserError(f"experiment: no '{name}'; {finished}")
 
 
 def _print_reports(reports: Sequence[Report], console: PlainConsole) -> None:

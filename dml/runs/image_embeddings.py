@@ -53,6 +53,8 @@ from dml.retrieval.viewer_columns import (
     score_labels,
 )
 from dml.runs.appended_images import (
+    FileStates,
+    Merge,
     check_appendable,
     check_known,
     check_labels,
@@ -246,7 +248,7 @@ def _embed_all(request: _Request, path: Path, overwrite: bool, thumbnails: int) 
     states = _read_states(request, model.index)
     _advise_to_append(request, path, made_by, model.index)
     output_folder(path.parent)
-    folder = path.with_name(f".{path.name}.partial")
+    folder = _unfinished_folder(path)
     with translate_resource_errors(), open_store_folder(folder):
         rows = _embed_rows(model, made_by, folder)
         views = rows[:, 1:] if request.views else None
@@ -389,7 +391,6 @@ def _append(request: _Request, path: Path) -> ImageEmbeddings:
     root = os.path.realpath(source)
     check_spelling(old, source, root)
     images = _list_again(request, old, root)
-    options = request.options if images is None else _network_options(request, images)
     if images is not None and request.skip_corrupt:
         images = _leave_out_undecodable(images)
     names, files, labels = np.empty(0, str), [], None
@@ -402,30 +403,11 @@ def _append(request: _Request, path: Path) -> ImageEmbeddings:
         raise UserError(f"append: no image is left in {source}; {path} stays as it is")
     check_labels(old, labels, merge)
     with translate_resource_errors():
-        folder = path.with_name(f".{path.name}.partial")
+        folder = _unfinished_folder(path)
         with open_store_folder(folder):
             rows, made_by = None, old.made_by
             if images is not None:
-                embedded = merge.embedded
-                kept = replace(
-                    images.index,
-                    images=take_images(images.index.images, embedded),
-                    labels=images.index.labels[embedded],
-                    roles=images.index.roles[embedded],
-                )
-                network = _open_network(request, options)
-                model = _make_model(network, options, kept)
-                origin = _describe_origin(request, images.index)
-                made_by = _describe(request, options, model, origin)
-                compressed = {} if request.compress is None else {COMPRESS: request.compress}
-                check_appendable(old, made_by | compressed, path)
-                if len(embedded):
-                    content = states.sizes[embedded].tolist(), states.times[embedded].tolist()
-                    positions = np.flatnonzero(merge.old_rows < 0)
-                    rows = _embed_rows(model, made_by, folder, content, positions)
-                if old.compression is not None and rows is not None:
-                    rows = encode_rows(old.compression, rows[:, 0])[:, None]
-                made_by |= compressed
+                rows, made_by = _embed_changes(request, old, images, merge, states, path)
             made = join_rows(old, merge, rows, names, labels, states, made_by)
             index_changes = old.embeddings, merge.old_rows
             embedding_file.write_embeddings(path, made)
@@ -440,6 +422,59 @@ def _append(request: _Request, path: Path) -> ImageEmbeddings:
     written = embedding_file.open_embeddings(path, decoded=False)
     move_index(path, *index_changes, written.embeddings)
     return embedding_file.open_embeddings(path) if written.has_codes else written
+
+
+def _embed_changes(
+    request: _Request,
+    old: ImageEmbeddings,
+    images: _Images,
+    merge: Merge,
+    states: FileStates,
+    path: Path,
+) -> tuple[np.ndarray | None, dict[str, Any]]:
+    """Embeds the images that a file lacks, or that have changed.
+
+    Args:
+        old: the file.
+        images: all that are listed now.
+        merge: how both are merged.
+        states: of the files of `images`.
+        path: of the file.
+
+    Returns:
+        Embeddings N×1×D, or N×1×M codes if the file is compressed; None if nothing has changed.
+        And what all rows depend on.
+
+    Raises:
+        UserError: the rows of the file were made by another network, or with other options.
+    """
+    embedded = merge.embedded
+    changed = replace(
+        images.index,
+        images=take_images(images.index.images, embedded),
+        labels=images.index.labels[embedded],
+        roles=images.index.roles[embedded],
+    )
+    options = _network_options(request, images)
+    network = _open_network(request, options)
+    model = _make_model(network, options, changed)
+    origin = _describe_origin(request, images.index)
+    made_by = _describe(request, options, model, origin)
+    compressed = {} if request.compress is None else {COMPRESS: request.compress}
+    check_appendable(old, made_by | compressed, path)
+    if not len(embedded):
+        return None, made_by | compressed
+    content = states.sizes[embedded].tolist(), states.times[embedded].tolist()
+    positions = np.flatnonzero(merge.old_rows < 0)
+    rows = _embed_rows(model, made_by, _unfinished_folder(path), content, positions)
+    if old.compression is not None:
+        rows = encode_rows(old.compression, rows[:, 0])[:, None]
+    return rows, made_by | compressed
+
+
+def _unfinished_folder(path: Path) -> Path:
+    """Returns the folder of the rows of a file that an interrupted call has embedded."""
+    return path.with_name(f".{path.name}.partial")
 
 
 def _list_again(request: _Request, old: ImageEmbeddings, root: str) -> _Images | None:

@@ -105,14 +105,13 @@ def choose(
         ConfigError: a room or a name does not exist.
     """
     by_name = {mistake.name: mistake for mistake in mistakes}
-    problems = [
-        f"--only: no mistake '{name}'{nearest(name, by_name)}"
-        for name in names
-        if name not in by_name
-    ]
     rooms = sorted({mistake.room for mistake in mistakes})
+    problems = list[str]()
     if room is not None and room not in rooms:
-        problems.insert(0, f"--room: no '{room}'{nearest(room, rooms)}; {', '.join(rooms)}")
+        problems.append(f"--room: no '{room}'{nearest(room, rooms)}; {', '.join(rooms)}")
+    for name in names:
+        if name not in by_name:
+            problems.append(f"--only: no mistake '{name}'{nearest(name, by_name)}")
     if problems:
         raise ConfigError(problems)
     chosen = mistakes

@@ -24,6 +24,7 @@ from studies.comparison.results import IMAGES, METRICS, Results
 
 SEARCH = ("search", "space", "+space", "++space")  # beginnings of the options of a search
 SEED_STEP = 1000  # between the seeds of two searches of an arm
+_Tables = tuple[pd.DataFrame, ...]  # scores, classes and curves of a length
 EDGE = 1.05  # ratio of a chosen value to an end of its range
 
 
@@ -45,38 +46,49 @@ def train_search(
         UserError: the loss of the shortest training does not stay finite.
     """
     options = [f"data.root={data}", *study.options, *options, f"seed={SEED_STEP * number}"]
-    parts, trials = list[tuple[pd.DataFrame, ...]](), list[pd.DataFrame]()
+    lengths, trials = list[_Tables](), list[pd.DataFrame]()
     for epochs in study.epochs:
-        length = [
-            f"protocol.epochs={epochs}",
-            f"protocol.evaluate_every={study.evaluate_every(epochs)}",
-        ]
+        is_searched = study.search_each_length or not lengths
         before = _processor_seconds()
         try:
-            summary = dml.train([f"outputs={outputs / str(epochs)}", *options, *length])
+            summary = _train_length(study, options, epochs, outputs)
         except UserError as error:
-            if not parts or "not finite" not in str(error):
+            if not lengths or "not finite" not in str(error):
                 raise
             print_plain(f"{arm}, search {number}, {epochs} epochs: left out: {error}")
             continue
         cost = _processor_seconds() - before
-        if study.search_each_length or not parts:
+        if is_searched:
             folder = Path(summary["folder"])
             chosen = summary["search"]["params"]
             trials.append(_read_trials(folder))
             edges = " ".join(_find_edges(folder, chosen))
         if study.search_each_length:
             trials[-1].insert(0, "epochs", epochs)
-        elif not parts:
+        elif is_searched:
             values = [f"{name}={value}" for name, value in chosen.items()]
             options = [*without_search(options), *values]
-        parts.append(_collect(summary, edges, cost))
-    scores, classes, curves = (pd.concat(part) for part in zip(*parts, strict=True))
+        lengths.append(_collect(summary, edges, cost))
+    scores, classes, curves = (pd.concat(tables) for tables in zip(*lengths, strict=True))
     results = Results(scores, classes, curves, pd.concat(trials))
     named = {}
     for name, table in results._asdict().items():
         named[name] = _name_rows(table, arm, number)
     return Results(**named)
+
+
+def _train_length(
+    study: Declaration, options: Sequence[str], epochs: int, outputs: Path
+) -> dict[str, Any]:
+    """Returns the summary of the search or training of one length."""
+    return dml.train(
+        [
+            f"outputs={outputs / str(epochs)}",
+            *options,
+            f"protocol.epochs={epochs}",
+            f"protocol.evaluate_every={study.evaluate_every(epochs)}",
+        ]
+    )
 
 
 def without_search(options: Sequence[str]) -> list[str]:
@@ -129,7 +141,7 @@ def _find_edges(folder: Path, chosen: Mapping[str, float]) -> list[str]:
     return edges
 
 
-def _collect(summary: Mapping[str, Any], edges: str, cost: float) -> tuple[pd.DataFrame, ...]:
+def _collect(summary: Mapping[str, Any], edges: str, cost: float) -> _Tables:
     """Returns the scores, classes and curves of a finished run.
 
     Args:

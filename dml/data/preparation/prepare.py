@@ -146,24 +146,23 @@ def _assign_urls(dataset: DatasetSource, urls: Sequence[str], local: Sources) ->
     """Returns addresses by the dataset's files, of those that are not local."""
     names = [file.name for file in dataset.files]
     assigned: Sources = {}
-    bare = {}  # address → the last part of its path
+    known, other = dict[str, str](), dict[str, str]()  # address → the last part of its path
     for url in urls:
         name, _, address = url.partition("=")
         if name in names:
             assigned[name] = [_check_address(address)]
-        elif "://" not in name and "://" in address:
+            continue
+        if "://" not in name and "://" in address:
             hint = nearest(name, names) or f"; its files are {' and '.join(names)}"
             raise UserError(f"--url {url}: {dataset.name} has no file {name}{hint}")
-        else:
-            _check_address(url)
-            bare[url] = Path(url.partition("?")[0]).name
+        last = Path(_check_address(url).partition("?")[0]).name
+        kind = known if last in names else other
+        kind[url] = last
     assigned |= local
-    for url, name in bare.items():
-        if name in names:
-            assigned.setdefault(name, [url])
-    for url, name in bare.items():
-        if name not in names:
-            assigned[_find_name(dataset, name, url, [*assigned])] = [url]
+    for url, last in known.items():
+        assigned.setdefault(last, [url])
+    for url, last in other.items():
+        assigned[_find_name(dataset, last, url, [*assigned])] = [url]
     return assigned
 
 

@@ -49,28 +49,42 @@ def walk_images(root: Path) -> WalkedImages:
     paths: list[str] = []
     left_out: Counter[str] = Counter()
     for parent, folders, names in os.walk(root, onerror=fail, followlinks=True):
-        for name in _find_loops(root, Path(parent), folders):
-            folders.remove(name)
-            left_out["link to a folder above it"] += 1
-        system = [name for name in folders if is_system_folder(name)]
-        for name in system:
-            folders.remove(name)
-            if not name.startswith("."):
-                left_out[f"in {name}"] += _count_images(Path(parent, name))
+        left_out += _leave_out_folders(root, Path(parent), folders)
         above = "".join(f"{part}{LOWEST}" for part in Path(parent).relative_to(root).parts)
         for name in names:
-            if not is_readable(name):
-                reason = why_not_read(name)
-                if reason is not None:
-                    left_out[reason] += 1
-            elif name.startswith("."):
-                left_out["hidden"] += 1
-            else:
+            if is_readable(name) and not name.startswith("."):
                 paths.append(above + name)
+                continue
+            reason = "hidden" if is_readable(name) else why_not_read(name)
+            if reason is not None:
+                left_out[reason] += 1
     paths.sort()
     start = str(root / "_").removesuffix("_")
     files = ImageNames.of(start + path.replace(LOWEST, os.sep) for path in paths)
     return WalkedImages(files, _split_folders(paths), +left_out)
+
+
+def _leave_out_folders(root: Path, parent: Path, folders: list[str]) -> Counter[str]:
+    """Removes loops and folders of the system from a list, so that `os.walk` does not enter them.
+
+    Args:
+        root: where the walk began.
+        parent: the folder of these folders.
+        folders: names; changed in place.
+
+    Returns:
+        The number of links or images that are left out by it, by the reason.
+    """
+    left_out: Counter[str] = Counter()
+    for name in _find_loops(root, parent, folders):
+        folders.remove(name)
+        left_out["link to a folder above it"] += 1
+    system = [name for name in folders if is_system_folder(name)]
+    for name in system:
+        folders.remove(name)
+        if not name.startswith("."):
+            left_out[f"in {name}"] += _count_images(parent / name)
+    return left_out
 
 
 def _split_folders(paths: Sequence[str]) -> list[tuple[str, ...]]:
