@@ -6,7 +6,8 @@
     python studies/compare.py heads_emoji                              only the page
 
 Arms of claims come first: the first search of each, then the second. The rows of a search are in
-the tables at its end (`--commit`: in git too). The declaration, studies/<name>/declaration.yaml, is
+the tables at its end (`--commit`: in git too). Commands that are started side by side share the
+searches. The declaration, studies/<name>/declaration.yaml, is
 committed before the first training; the page prints that commit.
 """
 
@@ -17,7 +18,8 @@ import subprocess
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +30,7 @@ from dml.cli.error_lines import report_errors
 from dml.cli.parser import Parser, parse_path, whole_number
 from dml.core.atomic_io import output_folder
 from dml.core.errors import UserError
+from dml.core.locks import Busy, try_lock, wait_for_lock
 from dml.core.plain_text import print_plain
 from dml.core.regular_files import open_regular
 
@@ -68,10 +71,10 @@ def main(argv: list[str] | None = None) -> int:
     if options.data:
         commit = committed_at(file, STUDIES / "comparison")
         outputs = output_folder(options.outputs / options.study)
-        searches = list_searches(study, arms)
+        searches = list(list_searches(study, arms))
         is_done = _train(study, searches, options, commit, outputs, tables)
         if not is_done:
-            print_plain("stopped at the time limit; run the same command to continue")
+            print_plain("searches are missing; run the same command to continue")
             return 0
     if not Results.exist(tables):
         raise UserError(f"{options.study}: no results in {tables}; give the data to train its arms")
@@ -100,7 +103,7 @@ def _choose_arms(study: Declaration, names: Sequence[str] | None) -> list[str]:
 
 def _train(
     study: Declaration,
-    searches: Iterable[tuple[str, int]],
+    searches: Sequence[tuple[str, int]],
     options: Namespace,
     commit: str,
     outputs: Path,
@@ -119,24 +122,24 @@ def _train(
     from studies.comparison.trainings import train_search
 
     features = identify_data(study, options.data)
-    done = set[tuple[str, int]]()
     if Results.exist(tables):
-        published = Results.read(tables)
-        check_rows(published, commit, features, tables)
-        done = published.searches()
+        check_rows(Results.read(tables), commit, features, tables)
     begun = time.monotonic()
-    for arm, number in searches:
-        if (arm, number) in done:
-            continue
+    for search in searches:
         if options.minutes and time.monotonic() > begun + 60 * options.minutes:
-            return False
+            break
+        arm, number = search
         place = outputs / arm / str(number)
-        results = train_search(study, arm, study.arms[arm], number, options.data, place)
-        results.scores["declared"], results.scores["features"] = commit, features
-        results.add_to(tables)
-        if options.commit:
-            commit_tables(tables, f"{options.study}: search {number} of {arm}")
-    return True
+        with suppress(Busy), try_lock(place.with_name(f"{number}.lock")):  # of another command
+            if search in Results.find_searches(tables):
+                continue
+            results = train_search(study, arm, study.arms[arm], number, options.data, place)
+            results.scores["declared"], results.scores["features"] = commit, features
+            with wait_for_lock(outputs / "tables.lock"):
+                results.add_to(tables)
+                if options.commit:
+                    commit_tables(tables, f"{options.study}: search {number} of {arm}")
+    return Results.find_searches(tables) >= set(searches)
 
 
 def identify_data(study: Declaration, data: Path) -> str:
@@ -172,7 +175,7 @@ def check_rows(results: Results, declared: str, features: str, tables: Path) -> 
         UserError: these are of another declaration or of other features.
     """
     for name, value in {"declared": declared, "features": features}.items():
-        others = set(results.scores[name].astype(str)) - {value}
+        others = set(results.scores[name].fillna("unknown").astype(str)) - {value}
         if others:
             raise UserError(
                 f"{tables}: its rows have {name} {', '.join(sorted(others))}, these {value}; they "

@@ -86,6 +86,11 @@ class Results(NamedTuple):
         pairs = self.scores[list(KEYS[:2])].drop_duplicates()
         return set(pairs.itertuples(index=False, name=None))
 
+    @classmethod
+    def find_searches(cls, folder: Path) -> set[tuple[str, int]]:
+        """Returns the searches (arm, number) that have results in a folder."""
+        return Results.read(folder).searches() if cls.exist(folder) else set()
+
     def images(self) -> pd.Series:
         """Returns the number of test images of each class."""
         return self.classes[self.classes.arm == IMAGES].iloc[0].drop(list(KEYS)).astype(int)

@@ -1,5 +1,6 @@
 """Comparisons: searches as a part of each arm, their statistics, and a small one to its page."""
 
+from argparse import Namespace
 from itertools import product
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from omegaconf import OmegaConf
 from scipy import stats
 
 from dml.core.errors import UserError
+from dml.core.locks import try_lock
 from studies import compare as command
 from studies.comparison import simulation, statistics
 from studies.comparison.declaration import Claim, read_declaration
@@ -273,6 +275,41 @@ def test_tables_hold_every_search_once(small):
     means = (classes[share.index] * share).sum(axis=1)
     expected = results.runs().map_at_r
     np.testing.assert_allclose(means[expected.index], expected, atol=1e-4)
+
+
+def rows_of(tables, arm, number):
+    """The results of one search, as its training returns them."""
+    parts = {}
+    for name, table in Results.read(tables)._asdict().items():
+        is_searched = (table.arm == arm) & (table.search == number)
+        parts[name] = table[is_searched | (table.arm == IMAGES)]
+    parts["scores"] = parts["scores"].assign(features="none")
+    return Results(**parts)
+
+
+def test_commands_side_by_side_share_the_searches(small, tmp_path, monkeypatch):
+    """A search that another command trains is left to it; what it has trained is not repeated."""
+    study, features, tables = small
+    runs, new = tmp_path / "runs", tmp_path / "tables"
+    trained = []
+
+    def train(_study, arm, _options, number, _data, place):
+        assert place == runs / arm / str(number)
+        trained.append((arm, number))
+        if len(trained) == 1:
+            rows_of(tables, "mfcont", 0).add_to(new)  # by another command, meanwhile
+        return rows_of(tables, arm, number)
+
+    monkeypatch.setattr("studies.comparison.trainings.train_search", train)
+    monkeypatch.setattr(command, "identify_data", lambda *_: "none")
+    options = Namespace(study="small", data=features, minutes=None, commit=False)
+    searches = list(command.list_searches(study, list(study.arms)))
+    with try_lock(runs / "ms" / "1.lock"):
+        assert not command._train(study, searches, options, "0000000", runs, new)
+    assert trained == [("ms", 0), ("mfcont", 1)]
+    assert command._train(study, searches, options, "0000000", runs, new)
+    assert trained[2:] == [("ms", 1)]
+    assert Results.find_searches(new) == set(searches)
 
 
 def test_two_searches_have_other_seeds(small):
