@@ -37,6 +37,7 @@ from dml.core.regular_files import open_regular
 if TYPE_CHECKING:
     from studies.comparison.declaration import Declaration
     from studies.comparison.results import Results
+    from studies.comparison.statistics import Comparison
 
 STUDIES, PAGES = Path(__file__).parent, Path("docs/results")
 KINDS = ("heads_", "networks_")  # beginnings of the names of comparisons
@@ -85,9 +86,22 @@ def main(argv: list[str] | None = None) -> int:
         wanted = f"two searches of an arm, and one of {study.reference}"
         print_plain(f"tables      {tables}; a page needs {wanted}")
         return 0
-    write_page(study, results, options.pages, options.study)
+    write_page(study, results, options.pages, options.study, _read_sibling(study))
     print_plain(f"page        {options.pages / options.study}.md")
     return 0
+
+
+def _read_sibling(study: Declaration) -> Comparison | None:
+    """Returns the published comparison of the same arms on another dataset; None without one."""
+    from studies.comparison.declaration import read_declaration
+    from studies.comparison.results import Results
+    from studies.comparison.statistics import Comparison
+
+    if study.compared_with is None:
+        return None
+    name = study.compared_with.study
+    sibling = read_declaration(STUDIES / name / "declaration.yaml")
+    return Comparison(sibling, Results.read(PAGES / name))
 
 
 def _choose_arms(study: Declaration, names: Sequence[str] | None) -> list[str]:

@@ -37,6 +37,20 @@ class Claim(Strict):
     requires: dict[Literal["stages", "best_step"], Positive] = {}
 
 
+class Sibling(Strict):
+    """Another comparison of the same arms, with which the results are compared.
+
+    Attributes:
+        study: name of its folder in `studies`.
+        dataset: its name in texts.
+        without: arms that are left out of the correlation.
+    """
+
+    study: str
+    dataset: str
+    without: list[str] = []
+
+
 class Declaration(Strict):
     """A comparison: arms with equal searches, and what is tested about them.
 
@@ -61,6 +75,8 @@ class Declaration(Strict):
             points, from which on an arm has no verdict.
         confidence: of all claims together, and of all differences from the reference.
         rank_level: nominal level of the tests of all pairs.
+        compared_with: a comparison of the same arms on another dataset, and `dataset`, the name of
+            the one here.
         not_tested: what the comparison leaves out, with the reason.
     """
 
@@ -81,6 +97,8 @@ class Declaration(Strict):
     plateau: Positive
     confidence: Annotated[float, Field(gt=0.5, lt=1)]
     rank_level: Annotated[float, Field(gt=0, lt=0.5)]
+    dataset: str = ""
+    compared_with: Sibling | None = None
     not_tested: dict[str, str] = {}
 
     def claimed(self) -> list[str]:
@@ -109,6 +127,12 @@ class Declaration(Strict):
     def _has_one_kind_of_data(self) -> Declaration:
         if bool(self.features) == bool(self.images):
             raise ValueError("data: give either features or images")
+        return self
+
+    @model_validator(mode="after")
+    def _has_a_name_for_its_dataset(self) -> Declaration:
+        if self.compared_with and not self.dataset:
+            raise ValueError("dataset: compared_with needs its name")
         return self
 
     @model_validator(mode="after")

@@ -15,15 +15,22 @@ from dml.core.outputs import begins_with, check_output
 from dml.core.regular_files import open_regular
 from dml.runs.figures.drawing import check_picture
 from scripts.docs.markdown import code, table
+from studies.comparison.agreement import Correlation, find_agreement
 from studies.comparison.declaration import Declaration
-from studies.comparison.pictures import draw_claims, draw_curves, draw_differences, draw_scores
+from studies.comparison.pictures import (
+    draw_agreement,
+    draw_claims,
+    draw_curves,
+    draw_differences,
+    draw_scores,
+)
 from studies.comparison.results import SUFFIX, Results
 from studies.comparison.statistics import VERDICTS, Comparison, describe_rank
 
 TEMPLATE = Path(__file__).with_name("page.md.jinja")
 
 
-PICTURES = ("scores", "differences", "claims", "curves")
+PICTURES = ("scores", "differences", "claims", "curves", "datasets")
 
 
 def check_page(folder: Path, name: str, start: str, pictures: Sequence[str] = PICTURES) -> None:
@@ -50,7 +57,11 @@ def check_page(folder: Path, name: str, start: str, pictures: Sequence[str] = PI
 
 
 def write_page(
-    study: Declaration, results: Results, folder: Path, name: str
+    study: Declaration,
+    results: Results,
+    folder: Path,
+    name: str,
+    sibling: Comparison | None = None,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Writes `<name>.md`, and its pictures into `<name>/`; returns ranking and claims.
 
@@ -59,6 +70,7 @@ def write_page(
         results: of its arms, with two searches of one of them at least.
         folder: of the page.
         name: of the page.
+        sibling: the comparison of `study.compared_with`.
     """
     comparison = Comparison(study, results)
     ranking = comparison.rank_arms()
@@ -70,16 +82,23 @@ def write_page(
     draw_curves(results, pictures / "curves.png")
     if not claims.empty:
         draw_claims(study, claims, pictures / "claims.png")
+    agreement = None
+    if study.compared_with and sibling:
+        agreement = find_agreement(comparison, sibling, study.compared_with.without)
+    if agreement:
+        draw_agreement(study, agreement, pictures / "datasets.png")
     scores = results.scores
     environment = Environment(
         loader=FileSystemLoader(TEMPLATE.parent), trim_blocks=True, undefined=StrictUndefined
     )
+    environment.filters |= {"arms": _list_pairs, "rho": _describe_correlation}
     text = environment.get_template(TEMPLATE.name).render(
         study=study,
         name=name,
         ranking_table=_write_ranking(study, ranking, results),
         claims_table=_write_claims(claims),
         verdicts_table=_write_verdicts(study),
+        agreement=agreement,
         options_table=_write_options(study, results),
         untrained=ranking.untrained.mean(),
         pooled=comparison.noise.pooled**0.5,
@@ -101,6 +120,16 @@ def write_page(
     )
     write_text(folder / f"{name}.md", text.rstrip() + "\n")
     return ranking, claims
+
+
+def _list_pairs(pairs: Sequence[tuple[str, str]]) -> str:
+    """Returns pairs of arms as text, such as "`ms` above `triplet`"."""
+    return ", ".join(f"{code(first)} above {code(second)}" for first, second in pairs)
+
+
+def _describe_correlation(correlation: Correlation) -> str:
+    """Returns a correlation with its interval as text, such as "0.85 (0.71 to 0.93)"."""
+    return f"{correlation.rho:.2f} ({correlation.low:.2f} to {correlation.high:.2f})"
 
 
 def _list_lengths(results: Results) -> list[str]:

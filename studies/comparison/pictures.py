@@ -9,6 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from dml.runs.figures.drawing import BLUE, GREY, Figure, plt, tidy
+from studies.comparison.agreement import Agreement
 from studies.comparison.declaration import Declaration
 from studies.comparison.results import Results
 from studies.comparison.statistics import describe_rank
@@ -62,6 +63,24 @@ def draw_claims(study: Declaration, claims: pd.DataFrame, path: Path) -> None:
         names.append(f"{row.better}\nminus {row.than}:\n{row.verdict}")
     axis.set_yticks(range(len(rows)), names)
     axis.set_xlabel(f"MAP@R (points)\nsimultaneous {study.confidence:.0%} intervals")
+    save_small(figure, path)
+
+
+def draw_agreement(study: Declaration, agreement: Agreement, path: Path) -> None:
+    """Draws MAP@R of each arm with two datasets, with the names of the arms of claims."""
+    figure, axis = plt.subplots(figsize=(WIDTH, 4.5), layout="constrained")
+    tidy(axis)
+    scores = agreement.scores
+    is_claimed = scores.index.isin(study.claimed())
+    axis.scatter(scores.there[~is_claimed], scores.here[~is_claimed], color=GREY, s=20)
+    claimed = scores[is_claimed]
+    axis.scatter(claimed.there, claimed.here, color=BLUE, s=20, label="arms of claims")
+    for arm, row in claimed.iterrows():
+        axis.annotate(str(arm), (row.there, row.here), (4, 2), textcoords="offset points", size=8)
+    sibling = study.compared_with
+    axis.set_xlabel(f"MAP@R with {sibling.dataset if sibling else ''} (%)")
+    axis.set_ylabel(f"MAP@R with {study.dataset} (%)")
+    axis.legend(frameon=False)
     save_small(figure, path)
 
 

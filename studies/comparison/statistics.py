@@ -220,7 +220,7 @@ class Comparison:
         rows.insert(0, "searches", arms.size())
         rows["half"] = rows.index.map(self.noise.half_width)
         rows["rank_low"], rows["rank_high"] = 1, len(rows)
-        for better, worse in self._find_different_pairs(list(rows.index)):
+        for better, worse in self.find_different_pairs(list(rows.index)):
             rows.loc[worse, "rank_low"] += 1
             rows.loc[better, "rank_high"] -= 1
         each = 1 - (1 - self.study.confidence) / (len(rows) - 1)
@@ -239,7 +239,7 @@ class Comparison:
         rows["complete"] = rows.searches >= rows.index.map(self.study.count_searches)
         return rows.reset_index()
 
-    def _find_different_pairs(self, arms: Sequence[str]) -> Iterator[tuple[str, str]]:
+    def find_different_pairs(self, arms: Sequence[str]) -> Iterator[tuple[str, str]]:
         """Yields the pairs, the better arm first, that the tests of all pairs tell apart.
 
         Args:

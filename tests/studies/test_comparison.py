@@ -14,7 +14,8 @@ from dml.core.errors import UserError
 from dml.core.locks import try_lock
 from studies import compare as command
 from studies.comparison import simulation, statistics
-from studies.comparison.declaration import Claim, read_declaration
+from studies.comparison.agreement import correlate, find_agreement
+from studies.comparison.declaration import Claim, Sibling, read_declaration
 from studies.comparison.page import write_page
 from studies.comparison.results import IMAGES, Results
 from studies.comparison.trainings import train_search
@@ -443,3 +444,93 @@ def test_a_search_of_each_length_trains_what_it_chose(of_images):
     assert all(found == [0, 1] for found in numbers)
     values = trials.pivot_table(index=["arm", "search", "number"], columns="epochs", values="value")
     assert not np.allclose(values[2], values[4]), "trials of a length have its steps"
+
+
+def test_a_rank_correlation_with_its_interval():
+    """A plain calculation of ρ from ranks, and of the interval of Bonett and Wright (2000)."""
+    first, second = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0], [2.0, 1.0, 4.0, 3.0, 7.0, 5.0, 6.0]
+    squares = sum((a - b) ** 2 for a, b in zip(first, second, strict=True))
+    rho = 1 - 6 * squares / (7 * (7**2 - 1))
+    error = ((1 + rho**2 / 2) / 4) ** 0.5
+    low, high = (np.tanh(np.arctanh(rho) + sign * 1.96 * error) for sign in (-1, 1))
+    assert correlate(first, second) == pytest.approx((rho, low, high, 7))
+    assert correlate(first, first)[:3] == pytest.approx((1, 1, 1))
+    with pytest.raises(ValueError, match="3 pairs"):
+        correlate(first[:3], second[:3])
+
+
+def test_the_interval_of_a_correlation_covers():
+    """Of normal pairs with Spearman's ρ 0.79 (Pearson's 0.8), in 95 % of samples."""
+    rng = np.random.default_rng(0)
+    expected = 6 / np.pi * np.arcsin(0.8 / 2)
+    inside = 0
+    for _ in range(1000):
+        first, other = rng.normal(size=(2, 30))
+        found = correlate(first, 0.8 * first + 0.6 * other)
+        inside += found.low <= expected <= found.high
+    assert 0.92 < inside / 1000 < 0.98
+
+
+@pytest.fixture
+def two_datasets():
+    """Two comparisons of five arms; `ms` and `c1` change places."""
+    claims = [
+        Claim(better="mfcont", than="contrastive", source="holds on both"),
+        Claim(better="ms", than="c1", source="holds here alone"),
+    ]
+    changes = {"claims": claims, "claimed_searches": 5, "searches": 5, "dataset": "one"}
+    changes |= {"compared_with": Sibling(study="other", dataset="two", without=["triplet"])}
+    study = STUDY.model_copy(update=changes)
+    here = {"mfcont": 20, "ms": 18, "contrastive": 15, "c1": 12, "triplet": 30, "arcface": 10}
+    there = {"mfcont": 25, "c1": 22, "contrastive": 20, "ms": 16, "triplet": 5, "arcface": 11}
+    return study, made(here), made(there)
+
+
+def test_arms_that_change_places_on_another_dataset(two_datasets):
+    study, *tables = two_datasets
+    here, there = (statistics.Comparison(study, results) for results in tables)
+    found = find_agreement(here, there, ["triplet"])
+    assert sorted(found.scores.index) == ["arcface", "c1", "contrastive", "mfcont", "ms"]
+    assert found.correlation.rho == pytest.approx(0.6)  # squares of differences of ranks: 8
+    assert found.pairs == 10
+    assert found.changed == [("contrastive", "c1"), ("ms", "c1"), ("ms", "contrastive")]
+    assert len(found.same) == 7
+    assert ("mfcont", "ms") in found.same
+    assert found.claims == [("mfcont", "contrastive")]
+    assert found.searches_here.rho == pytest.approx(1)
+
+
+def test_arms_that_are_not_finished_on_one_dataset_are_left_out(two_datasets):
+    study, first, second = two_datasets
+    scores = second.scores[(second.scores.arm != "ms") | (second.scores.search < 4)]
+    here = statistics.Comparison(study, first)
+    there = statistics.Comparison(study, second._replace(scores=scores))
+    found = find_agreement(here, there, ["triplet"])
+    assert "ms" not in found.scores.index
+    assert not any("ms" in pair for pair in found.same + found.changed)
+    assert find_agreement(here, there, ["triplet", "c1"]) is None  # three are left
+
+
+def with_runs(results):
+    """Made results with what a page tells of their runs."""
+    columns = ["declared", "revision", "device", "versions"]
+    scores = results.scores.assign(**dict.fromkeys(columns, "made"), processor_seconds=1.0)
+    searches = scores[["arm", "search"]].drop_duplicates()
+    trials = searches.assign(number=0, state="COMPLETE", value=30.0, **{"optim.lr": 0.1})
+    curves = scores[["arm", "search", "epochs"]].assign(step=400, validation=30.0)
+    return results._replace(scores=scores, trials=trials, curves=curves)
+
+
+def test_a_page_says_how_two_datasets_agree(two_datasets, tmp_path):
+    study, first, second = two_datasets
+    write_page(study, with_runs(first), tmp_path, "one", statistics.Comparison(study, second))
+    page = (tmp_path / "one.md").read_text("utf-8")
+    assert "## One and two" in page
+    assert "MAP@R of 5 arms with [two](other.md)" in page
+    assert "**0.60 (" in page
+    assert "tell 7 apart on both in the same order, and 3 in\nopposite orders" in page.replace(
+        "\n  ", "\n"
+    )
+    assert "(with one: `contrastive` above `c1`, `ms` above `c1`, `ms` above `con" in page
+    assert "*better* on both**: `mfcont` above `contrastive`." in page
+    assert (tmp_path / "one" / "datasets.png").exists()
