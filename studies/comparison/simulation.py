@@ -1,7 +1,7 @@
 """Coverage of the intervals of a comparison, in made comparisons.
 
 A made comparison has the arms, numbers of searches and claims of a declaration, and scores drawn
-from a finished study:
+from the first edition of heads_emoji:
 
 - each arm is one of the finished study, drawn with replacement; the arms of the first claim are
   the same one, so that their expected difference is 0;
@@ -17,6 +17,8 @@ The expected score of an arm is the mean over all searches that could be drawn.
 
 from __future__ import annotations
 
+import io
+import subprocess
 from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
@@ -25,9 +27,12 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from dml.core.errors import UserError, first_line
 from studies.comparison.declaration import Declaration
 from studies.comparison.results import IMAGES, SUFFIX
 from studies.comparison.statistics import Pairs, holm, measure_noise
+
+FIRST_EDITION = "1cb43c7d"  # commit that has its tables
 
 
 class SourceArm(NamedTuple):
@@ -199,18 +204,15 @@ class _Made:
         return False
 
 
-def read_source(tables: Path) -> tuple[dict[str, SourceArm], np.ndarray]:
+def read_first_edition() -> tuple[dict[str, SourceArm], np.ndarray]:
     """Returns the arms of the first edition and the number of images of each class.
 
     Scores are those of the shorter training, which the trials have too.
 
-    Args:
-        tables: folder of its tables, `docs/results/reality_check`.
+    Raises:
+        UserError: git does not have its commit.
     """
-    trials, scores, classes = (
-        pd.read_csv(tables / f"{name}{SUFFIX}", dtype={"arm": str})
-        for name in ("trials", "scores", "classes")
-    )
+    trials, scores, classes = map(_read_first_edition, ("trials", "scores", "classes"))
     short = scores.epochs.min()
     means = scores[scores.epochs == short].groupby("arm")[["validation", "map_at_r"]].mean()
     slope = float(np.polyfit(means.validation, means.map_at_r, 1)[0])
@@ -220,3 +222,17 @@ def read_source(tables: Path) -> tuple[dict[str, SourceArm], np.ndarray]:
         values = slope * rows.sort_values("number").value.to_numpy()
         source[str(arm)] = SourceArm(values, table.loc[(arm, short)].to_numpy(float))
     return source, table.loc[IMAGES].iloc[0].to_numpy(float)
+
+
+def _read_first_edition(name: str) -> pd.DataFrame:
+    """Returns a table of the first edition, which is in the history of this repository."""
+    file = f"{FIRST_EDITION}:docs/results/reality_check/{name}{SUFFIX}"
+    command = ["git", "-C", str(Path(__file__).parent), "show", file]
+    done = subprocess.run(command, capture_output=True, check=False)
+    if done.returncode:
+        reason = first_line(UserError(done.stderr.decode()))
+        raise UserError(
+            f"the first edition: {reason}; its tables are in the history of the repository, which "
+            f"a shallow clone gets by: git fetch --unshallow"
+        )
+    return pd.read_csv(io.BytesIO(done.stdout), compression="xz", dtype={"arm": str})

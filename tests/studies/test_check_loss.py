@@ -1,23 +1,22 @@
-"""A small study from its declaration to its page, and losses of a user in it."""
+"""Losses of a user in a small comparison."""
 
 import re
 import shlex
+from itertools import product
 from pathlib import Path
 
 import pytest
 import torch
 
 from dml.core.errors import UserError
-from studies.reality_check import check
-from studies.reality_check.declaration import Claim
-from studies.reality_check.page import write_page
-from studies.reality_check.trainings import Results, train_arm
+from studies.comparison import check
+from studies.comparison.declaration import Claim
+from studies.comparison.trainings import train_search
 from tests.runs.test_stored_features import write
 
 SMALL = {
     "search.trials": 2,
     "search.startup": 1,
-    "protocol.repeats": 2,
     "protocol.workers": 1,
     "protocol.steps_per_epoch": 4,
     "data.batch_size": 16,
@@ -42,20 +41,20 @@ class Squares(torch.nn.Module):
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory):
-    """Trains two arms; returns the study, its features and a folder of its tables."""
+    """Trains two searches of two arms; returns the study, its features and its tables."""
     folder = tmp_path_factory.mktemp("study")
     features = write(folder / "made.npz", classes=24)
     declared = check.read_declaration(check.DECLARATION)
     options = [*declared.options, *(f"{name}={value}" for name, value in SMALL.items())]
-    first, again = declared.same
-    arms = {name: declared.arms[name] for name in declared.same}
-    claims = [Claim(better=first, than=again, source="a test")]
-    changes = {"options": options, "epochs": [2, 4], "arms": arms, "claims": claims}
-    study = declared.model_copy(update={**changes, "reference": first})
-    first, again = (train_arm(study, a, arms[a], features, folder / "outputs" / a) for a in arms)
-    results = first.add(again)
-    results.scores["declared"] = "0000000"
-    results.write(folder / "tables")
+    arms = {name: declared.arms[name] for name in ("proxy_anchor", "contrastive")}
+    claims = [Claim(better="proxy_anchor", than="contrastive", source="a test")]
+    changes = {"options": options, "epochs": [2, 4], "evaluations": 2, "arms": arms}
+    study = declared.model_copy(update={**changes, "claims": claims})
+    for arm, number in product(arms, range(2)):
+        place = folder / arm / str(number)
+        results = train_search(study, arm, arms[arm], number, features, place)
+        results.scores["declared"] = "0000000"
+        results.add_to(folder / "tables")
     return study, features, folder / "tables"
 
 
@@ -72,32 +71,6 @@ def ranked(published, tmp_path, monkeypatch):
     return run
 
 
-def test_tables_hold_every_model_and_class_once(published):
-    study, _, tables = published
-    results = Results.read(tables)
-    assert results.scores.groupby("arm").size().to_dict() == dict.fromkeys(study.arms, 16)
-    assert results.trials.groupby("arm").size().to_dict() == dict.fromkeys(study.arms, 2)
-    assert results.classes.groupby(["arm", "epochs"]).size().max() == 2
-    assert results.scores.groupby("epochs").steps.unique().to_dict() == {2: [8], 4: [16]}
-    assert set(results.curves.groupby(["arm", "epochs"]).step.max()) == {8, 16}
-
-
-def test_a_study_of_images(published, tmp_path):
-    options = ["data=digits", "protocol=validation", "evaluation.keep_embeddings=true"]
-    options += ["search=grid", "+space.optim.lr={choices:[1e-4,1e-3]}", "protocol.repeats=2"]
-    claims = [Claim(better="not_trained", than="proxy_anchor", source="a test")]
-    changes = {"features": None, "options": options, "epochs": [1, 2], "claims": claims}
-    study = published[0].model_copy(update=changes)
-    first, again = (train_arm(study, a, study.arms[a], "data", tmp_path / a) for a in study.arms)
-    results = first.add(again)
-    assert set(results.scores.edges) == {"optim.lr"}
-    results.scores["declared"] = "0000000"
-    write_page(study, results, tmp_path, "images")
-    page = (tmp_path / "images.md").read_text()
-    assert "2 repeats (seeds), each" in page
-    assert "edge of the range: `optim.lr`" in page
-
-
 def test_a_loss_is_ranked_among_the_published_ones(ranked, capsys):
     folder = ranked(
         f"loss._target_={__name__}.Squares", "+loss.scale=1", "+space.loss.scale={low:0.1,high:2}"
@@ -105,13 +78,13 @@ def test_a_loss_is_ranked_among_the_published_ones(ranked, capsys):
     page = (folder / "yours_page.md").read_text()
     assert "`yours` above `proxy_anchor`" in page
     assert "loss.scale=" in page
-    assert "studies/run.py" not in page  # which knows the declared rows only
+    assert "studies/compare.py" not in page  # which knows the declared arms only
     (command,) = re.findall("`python (studies/check_loss.py [^`]*)`", page)
     script, features, *options = shlex.split(command)
     assert (Path(__file__).parents[2] / script).exists()
     assert Path(features).exists()
     assert options[2:] == ["+space.loss.scale={low:0.1,high:2}", "--name", "yours"]
-    assert (folder / "yours_page" / "ranking.png").exists()
+    assert (folder / "yours_page" / "scores.png").exists()
     text = capsys.readouterr().out
     assert "of 3" in text
     _, table = text.split("points  interval")

@@ -376,7 +376,7 @@ def test_coverage_in_made_comparisons(few_arms):
 @pytest.mark.soak  # minutes
 def test_coverage_in_comparisons_made_of_the_first_edition():
     """With searches and arms as they are, which are neither normal nor equally variable."""
-    source, images = simulation.read_source(Path("docs/results/reality_check"))
+    source, images = simulation.read_first_edition()
     coverage = simulation.simulate(STUDY, source, images, [STUDY.margin], 1000)
     assert coverage.search > 0.94
     assert coverage.pair > 0.94

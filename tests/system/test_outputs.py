@@ -36,7 +36,7 @@ COMMANDS = {
     "check_loss page": (check_loss.main, "photos.npz loss=ms --outputs out", "out/yours_page.md"),
     "check_loss picture": (
         *(check_loss.main, "photos.npz loss=ms --outputs out"),
-        "out/yours_page/ranking.png",
+        "out/yours_page/scores.png",
     ),
 }  # fmt: skip
 ALLOWED = (

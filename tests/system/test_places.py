@@ -18,12 +18,11 @@ from tests.conftest import TINY, compose_config, run_config, without_pictures
 
 sys.path.append(str(Path(__file__).parents[2] / "scripts"))  # its `clone`
 from scripts import check_fidelity, rehearse
-from studies import check_loss, compare, draw_concepts, draw_emoji, run, show_field, show_proxies
+from studies import check_loss, compare, draw_concepts, draw_emoji, show_field, show_proxies
 from tests.commands import embed
 
 SCRIPTS = {
     "rehearse": rehearse.main,
-    "study": run.main,
     "check_loss": check_loss.main,
     "compare": compare.main,
     "check_fidelity": check_fidelity.main,
@@ -165,12 +164,9 @@ PLACES = [
     "check_loss photos.npz loss=ms --outputs @",
     "show_proxies digits --out @",
     "draw_concepts folds --out @",
-    "study reality_check @",
     "compare heads_emoji @",
     "compare heads_emoji --outputs @",
     "compare heads_emoji --pages @",
-    "study reality_check --outputs @",
-    "study reality_check --pages @",
 ]
 
 

@@ -1,0 +1,229 @@
+"""The pages of comparisons are those of their tables; their numbers are computed once more here.
+
+The computation is from the equations in `studies/comparison/statistics.py`, in plain loops with
+scipy, and shares no code with it.
+"""
+
+import re
+from itertools import combinations
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+from scipy import stats
+
+from studies.comparison.declaration import read_declaration
+from studies.comparison.page import write_page
+from studies.comparison.results import IMAGES, Results
+from studies.comparison.statistics import Comparison
+
+PAGES = Path("docs/results")
+STUDIES = sorted(path.parent.name for path in PAGES.glob("*/ranking.csv"))
+NUMBER = r"[+−-]?\d+\.\d\d"
+
+
+def declared(name):
+    return read_declaration(Path(f"studies/{name}/declaration.yaml"))
+
+
+class Recomputed:
+    """Scores, noise and differences of a comparison, from its tables."""
+
+    def __init__(self, name):
+        tables = {
+            table: pd.read_csv(PAGES / name / f"{table}.csv.xz", dtype={"arm": str})
+            for table in ("scores", "classes")
+        }
+        scores, classes = tables["scores"], tables["classes"]
+        counts = classes[classes.arm == IMAGES].iloc[0, 3:].astype(float)
+        self.share = (counts / counts.sum()).to_numpy()
+        self.searches, self.classes = {}, {}
+        for arm in scores.arm.unique():
+            of_arm = scores[scores.arm == arm]
+            points, rows = [], []
+            for search in sorted(of_arm.search.unique()):
+                runs = of_arm[of_arm.search == search].groupby("epochs").mean(numeric_only=True)
+                length = runs.validation.idxmax()
+                points.append(runs.map_at_r[length])
+                key = (classes.arm == arm) & (classes.search == search)
+                row = classes[key & (classes.epochs == length)]
+                rows.append(row.iloc[0, 3:].to_numpy(float))
+            self.searches[arm], self.classes[arm] = points, np.mean(rows, axis=0)
+        self.find_noise()
+
+    def find_noise(self):
+        squares = {arm: np.var(y) * len(y) for arm, y in self.searches.items()}
+        freedoms = {arm: len(y) - 1 for arm, y in self.searches.items()}
+        outliers = set()
+        for arm in squares:
+            others = sum(squares[other] for other in squares if other != arm)
+            others /= max(1, sum(freedoms[other] for other in squares if other != arm))
+            if freedoms[arm] >= 2 and squares[arm] / freedoms[arm] > 10 * others > 0:
+                outliers.add(arm)
+        pooled = [arm for arm in squares if arm not in outliers]
+        self.freedom = sum(freedoms[arm] for arm in pooled)
+        self.variance = sum(squares[arm] for arm in pooled) / self.freedom
+        self.own = {}
+        for arm in squares:
+            if freedoms[arm] >= 2 and squares[arm] / freedoms[arm] > self.variance:
+                self.own[arm] = squares[arm] / freedoms[arm]
+
+    def noise(self, arm):
+        if arm in self.own:
+            return self.own[arm], len(self.searches[arm]) - 1
+        return self.variance, self.freedom
+
+    def score(self, arm):
+        """Mean of the searches, and the half-width of the interval of a new one."""
+        variance, freedom = self.noise(arm)
+        count = len(self.searches[arm])
+        half = stats.t.ppf(0.975, freedom) * np.sqrt(variance * (1 + 1 / count))
+        return np.mean(self.searches[arm]), half
+
+    def difference(self, first, second):
+        """A distribution of Student's t around the difference of two arms."""
+        gap = self.classes[first] - self.classes[second]
+        points = self.share @ gap
+        count = len(gap)
+        of_classes = count / (count - 1) * ((self.share * (gap - points)) ** 2).sum()
+        terms, pooled = [(of_classes, count - 1)], 0
+        for arm in (first, second):
+            variance, freedom = self.noise(arm)
+            if arm in self.own:
+                terms.append((variance / len(self.searches[arm]), freedom))
+            else:
+                pooled += variance / len(self.searches[arm])
+        if pooled:
+            terms.append((pooled, self.freedom))
+        total = sum(term for term, _ in terms)
+        freedom = total**2 / sum(term**2 / freedom for term, freedom in terms)
+        return stats.t(freedom, points, np.sqrt(total))
+
+    def p(self, first, second):
+        distribution = self.difference(first, second)
+        side = distribution.cdf(0)
+        return 2 * min(side, 1 - side)
+
+    def ranks(self, level):
+        """Arm → best and worst rank that Holm's tests of all pairs leave open."""
+        pairs = list(combinations(self.searches, 2))
+        p_values = sorted((self.p(*pair), pair) for pair in pairs)
+        better, worse = dict.fromkeys(self.searches, 0), dict.fromkeys(self.searches, 0)
+        for place, (p, pair) in enumerate(p_values):
+            if p * (len(pairs) - place) >= level:
+                break
+            low, high = sorted(pair, key=lambda arm: self.score(arm)[0])
+            worse[high] += 1
+            better[low] += 1
+        count = len(self.searches)
+        return {arm: (1 + better[arm], count - worse[arm]) for arm in self.searches}
+
+
+@pytest.fixture(scope="module", params=STUDIES)
+def published(request):
+    name = request.param
+    return SimpleNamespace(
+        name=name,
+        study=declared(name),
+        tables=Results.read(PAGES / name),
+        recomputed=Recomputed(name),
+        page=(PAGES / f"{name}.md").read_text("utf-8"),
+    )
+
+
+def numbers(cell):
+    return [float(text) for text in re.findall(NUMBER, cell)]
+
+
+def test_the_ranking_is_that_of_an_independent_computation(published):
+    recomputed, study = published.recomputed, published.study
+    rows = re.findall(r"^\| `(\w+)` \| (\d+\.\d\d) ± .*\|$", published.page, re.M)
+    assert [arm for arm, _ in rows] == sorted(
+        recomputed.searches, key=lambda arm: -recomputed.score(arm)[0]
+    )
+    each = 1 - (1 - study.confidence) / (len(rows) - 1)
+    ranks = recomputed.ranks(study.rank_level)
+    for arm, _ in rows:
+        (line,) = re.findall(rf"^\| `{arm}` \| \d.*$", published.page, re.M)
+        _, _, score, searches, difference, rank, *_ = (cell.strip() for cell in line.split("|"))
+        assert numbers(score) == pytest.approx(recomputed.score(arm), abs=0.0051)
+        assert int(searches) == len(recomputed.searches[arm])
+        ends = [int(end) for end in re.findall(r"\d+", rank)]
+        assert (ends[0], ends[-1]) == ranks[arm]
+        if arm != study.reference:
+            distribution = recomputed.difference(arm, study.reference)
+            expected = [distribution.mean(), *distribution.interval(each)]
+            assert numbers(difference) == pytest.approx(expected, abs=0.0051)
+
+
+def test_claims_are_those_of_an_independent_computation(published):
+    study, count = published.study, len(published.study.claims)
+    for claim in study.claims:
+        start = re.escape(f"| `{claim.better}` above `{claim.than}` ({claim.source}) |")
+        (line,) = re.findall(rf"^{start}(.*)\|$", published.page, re.M)
+        points, interval, p, _ = (cell.strip() for cell in line.split("|"))
+        distribution = published.recomputed.difference(claim.better, claim.than)
+        expected = distribution.interval(1 - (1 - study.confidence) / count)
+        assert numbers(points) == pytest.approx([distribution.mean()], abs=0.0051)
+        assert numbers(interval) == pytest.approx(expected, abs=0.0051)
+        corrected = min(1, count * published.recomputed.p(claim.better, claim.than))
+        if p == "< 0.001":
+            assert corrected < 0.001
+        else:
+            assert float(p) == pytest.approx(corrected, abs=0.00051)
+
+
+def test_the_error_of_classes_is_that_of_a_bootstrap(published):
+    """Of the share of the first term in the standard error of a claim."""
+    recomputed, claim = published.recomputed, published.study.claims[0]
+    gap = recomputed.classes[claim.better] - recomputed.classes[claim.than]
+    drawn = np.random.default_rng(0).integers(len(gap), size=(4000, len(gap)))
+    resampled = (gap * recomputed.share)[drawn].sum(1) / recomputed.share[drawn].sum(1)
+    comparison = Comparison(published.study, published.tables)
+    error = comparison.compare(claim.better, claim.than).error
+    of_searches = 0
+    for arm in (claim.better, claim.than):
+        of_searches += recomputed.noise(arm)[0] / len(recomputed.searches[arm])
+    assert np.sqrt(error**2 - of_searches) == pytest.approx(resampled.std(), rel=0.05)
+
+
+def test_scores_of_classes_average_to_the_scores_of_models(published):
+    tables = published.tables
+    table = tables.classes.set_index(["arm", "search", "epochs"]).astype(float)
+    share = table.loc[IMAGES].iloc[0]
+    means = tables.scores.groupby(["arm", "search", "epochs"]).map_at_r.mean()
+    found = (table @ share / share.sum())[means.index]
+    np.testing.assert_allclose(found, means, atol=1e-4)
+
+
+def test_every_search_has_all_trials_folds_and_lengths(published):
+    """Apart from lengths whose loss did not stay finite."""
+    scores, trials, study = published.tables.scores, published.tables.trials, published.study
+    assert scores.groupby(["arm", "search", "epochs"]).size().nunique() == 1
+    assert set(scores.epochs) == set(study.epochs)
+    keys = ["arm", "search"]
+    if study.search_each_length:
+        keys.append("epochs")
+    assert trials.groupby(keys).size().nunique() == 1
+    assert set(scores.arm) == set(trials.arm) <= set(study.arms)
+    counts = scores.groupby("arm").search.nunique()
+    assert all(counts[arm] <= study.count_searches(arm) for arm in counts.index)
+
+
+def test_the_page_is_that_of_the_tables(published, tmp_path):
+    name, sibling = published.name, None
+    if published.study.compared_with:
+        other = published.study.compared_with.study
+        sibling = Comparison(declared(other), Results.read(PAGES / other))
+    write_page(published.study, published.tables, tmp_path, name, sibling)
+    assert (tmp_path / f"{name}.md").read_text("utf-8") == published.page
+    written, stored = (pd.read_csv(folder / name / "ranking.csv") for folder in (tmp_path, PAGES))
+    pd.testing.assert_frame_equal(written, stored, rtol=1e-6)
+    pictures = {path.name for path in (tmp_path / name).glob("*.png")}
+    assert pictures == {path.name for path in (PAGES / name).glob("*.png")}
+    for picture in (tmp_path / name).glob("*.png"):
+        with Image.open(picture) as image:
+            assert image.mode == "P", f"{picture.name} has no palette: studies.pictures.save_small"
