@@ -108,7 +108,7 @@ def write_page(
         name=name,
         checked_loss=checked_loss,
         ranking_table=_write_ranking(study, ranking, results),
-        claims_table=_write_claims(claims),
+        claims_table=_write_claims(claims, results),
         verdicts_table=_write_verdicts(study),
         agreement=agreement,
         options_table=_write_options(study, results),
@@ -170,8 +170,9 @@ def _write_ranking(study: Declaration, ranking: pd.DataFrame, results: Results) 
         cells = [code(row.arm), f"{row.map_at_r:.2f} ± {row.half:.2f}", str(row.searches)]
         cells += [difference, describe_rank(row.rank_low, row.rank_high)]
         cells.append(f"{row.precision_at_1:.2f}")
-        cells += map("{:.2f}".format, means.loc[row.arm])
-        cells.append("–" if pd.isna(row.gain) else f"{row.gain:+.2f}")  # noqa: RUF001
+        for score in means.loc[row.arm]:
+            cells.append(_write_number(score, ".2f"))
+        cells.append(_write_number(row.gain, "+.2f"))
         cells.append(_remark(row))
         rows.append(cells)
     columns = ["arm", "MAP@R", "searches", f"minus {code(study.reference)}", "ranks", "P@1"]
@@ -189,9 +190,10 @@ def _remark(row: Any) -> str:
     return ", ".join(remarks)
 
 
-def _write_claims(claims: pd.DataFrame) -> str:
+def _write_claims(claims: pd.DataFrame, results: Results) -> str:
     if claims.empty:
         return ""
+    means = results.runs().map_at_r.groupby(["arm", "epochs"]).mean().unstack()
     rows = []
     for row in claims.itertuples():
         claim = f"{code(row.better)} above {code(row.than)} ({row.source})"
@@ -199,8 +201,18 @@ def _write_claims(claims: pd.DataFrame) -> str:
         if row.p >= 0.001:
             p = f"{row.p:.3f}"
         interval = f"{row.low:+.2f} to {row.high:+.2f}"
-        rows.append([claim, f"{row.points:+.2f}", interval, p, f"**{row.verdict}**"])
-    return table(["claim", "difference", "interval", "p", "verdict"], rows)
+        cells = [claim, f"{row.points:+.2f}", interval, p, f"**{row.verdict}**"]
+        for points in means.loc[row.better] - means.loc[row.than]:
+            cells.append(_write_number(points, "+.2f"))
+        rows.append(cells)
+    columns = ["claim", "difference", "interval", "p", "verdict"]
+    columns += map("{} steps".format, _list_lengths(results))
+    return table(columns, rows)
+
+
+def _write_number(number: float, form: str) -> str:
+    """Returns a number as text; a dash where it is not known."""
+    return "–" if pd.isna(number) else format(number, form)  # noqa: RUF001
 
 
 def _write_verdicts(study: Declaration) -> str:

@@ -40,6 +40,9 @@ class Recomputed:
         scores, classes = tables["scores"], tables["classes"]
         counts = classes[classes.arm == IMAGES].iloc[0, 3:].astype(float)
         self.share = (counts / counts.sum()).to_numpy()
+        self.lengths = {}  # arm, epochs → mean over searches of the mean over folds
+        for key, runs in scores.groupby(["arm", "epochs"]):
+            self.lengths[key] = runs.groupby("search").map_at_r.mean().mean()
         self.searches, self.classes = {}, {}
         for arm in scores.arm.unique():
             of_arm = scores[scores.arm == arm]
@@ -164,11 +167,14 @@ def test_claims_are_those_of_an_independent_computation(published):
     for claim in study.claims:
         start = re.escape(f"| `{claim.better}` above `{claim.than}` ({claim.source}) |")
         (line,) = re.findall(rf"^{start}(.*)\|$", published.page, re.M)
-        points, interval, p, _ = (cell.strip() for cell in line.split("|"))
+        points, interval, p, _, *of_lengths = (cell.strip() for cell in line.split("|"))
         distribution = published.recomputed.difference(claim.better, claim.than)
         expected = distribution.interval(1 - (1 - study.confidence) / count)
         assert numbers(points) == pytest.approx([distribution.mean()], abs=0.0051)
         assert numbers(interval) == pytest.approx(expected, abs=0.0051)
+        lengths = published.recomputed.lengths
+        gaps = [lengths[claim.better, n] - lengths[claim.than, n] for n in study.epochs]
+        assert [float(cell) for cell in of_lengths if cell] == pytest.approx(gaps, abs=0.0051)
         corrected = min(1, count * published.recomputed.p(claim.better, claim.than))
         if p == "< 0.001":
             assert corrected < 0.001
