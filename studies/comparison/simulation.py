@@ -230,7 +230,7 @@ def _read_first_edition(name: str) -> pd.DataFrame:
     command = ["git", "-C", str(Path(__file__).parent), "show", file]
     done = subprocess.run(command, capture_output=True, check=False)
     if done.returncode:
-        reason = first_line(UserError(done.stderr.decode()))
+        reason = first_line(UserError(done.stderr.decode())).rstrip(".")
         raise UserError(
             f"the first edition: {reason}; its tables are in the history of the repository, which "
             f"a shallow clone gets by: git fetch --unshallow"
