@@ -86,9 +86,17 @@ def main(argv: list[str] | None = None) -> int:
         wanted = f"two searches of an arm, and one of {study.reference}"
         print_plain(f"tables      {tables}; a page needs {wanted}")
         return 0
-    write_page(study, results, options.pages, options.study, _read_sibling(study))
+    notes = read_notes(options.study)
+    sibling = _read_sibling(study)
+    write_page(study, results, options.pages, options.study, sibling, notes=notes)
     print_plain(f"page        {options.pages / options.study}.md")
     return 0
+
+
+def read_notes(study: str) -> str:
+    """Returns what became known after a declaration, `notes.md` beside it; empty without one."""
+    file = STUDIES / study / "notes.md"
+    return file.read_text("utf-8").strip() if file.exists() else ""
 
 
 def _read_sibling(study: Declaration) -> Comparison | None:
@@ -137,7 +145,7 @@ def _train(
 
     features = identify_data(study, options.data)
     if Results.exist(tables):
-        check_rows(Results.read(tables), commit, features, tables)
+        check_rows(Results.read(tables), [commit, *study.amends], features, tables)
     begun = time.monotonic()
     for search in searches:
         if options.minutes and time.monotonic() > begun + 60 * options.minutes:
@@ -182,18 +190,24 @@ def list_searches(study: Declaration, arms: Sequence[str]) -> Iterator[tuple[str
                 yield arm, number
 
 
-def check_rows(results: Results, declared: str, features: str, tables: Path) -> None:
+def check_rows(results: Results, declared: Sequence[str], features: str, tables: Path) -> None:
     """Checks that new rows may stand beside those of a table.
 
+    Args:
+        results: of the table.
+        declared: commit of the declaration, then those of its earlier versions.
+        features: see `identify_data`.
+        tables: folder of the table, for the message.
+
     Raises:
-        UserError: these are of another declaration or of other features.
+        UserError: its rows are of another declaration or of other features.
     """
-    for name, value in {"declared": declared, "features": features}.items():
-        others = set(results.scores[name].fillna("unknown").astype(str)) - {value}
+    for name, values in {"declared": declared, "features": [features]}.items():
+        others = set(results.scores[name].fillna("unknown").astype(str)) - set(values)
         if others:
             raise UserError(
-                f"{tables}: its rows have {name} {', '.join(sorted(others))}, these {value}; they "
-                f"are not mixed, use another folder: --pages"
+                f"{tables}: its rows have {name} {', '.join(sorted(others))}, these {values[0]}; "
+                f"they are not mixed, use another folder: --pages"
             )
 
 

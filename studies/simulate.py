@@ -1,16 +1,17 @@
 """Prints the coverage of the intervals of a declared comparison, in made comparisons.
 
-    python studies/simulate.py heads_emoji                      1,000 comparisons, two minutes
+    python studies/simulate.py heads_emoji                      1,000 comparisons, a minute
     python studies/simulate.py heads_emoji --comparisons 100
 
-Arms and searches are drawn from the tables of a finished study, which git has: see
-`studies/comparison/simulation.py`.
+First as before the comparison, from the tables of an earlier study that git has, then with the
+noise that its own tables show: see `studies/comparison/simulation.py`.
 """
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # this clone
 from scripts import clone  # noqa: F401, I001
@@ -18,7 +19,13 @@ from scripts import clone  # noqa: F401, I001
 from dml.cli.error_lines import report_errors
 from dml.cli.parser import Parser, whole_number
 
-STUDIES = Path(__file__).parent
+if TYPE_CHECKING:
+    import numpy as np
+
+    from studies.comparison.declaration import Declaration
+    from studies.comparison.simulation import Source
+
+STUDIES, PAGES = Path(__file__).parent, Path("docs/results")
 MARGINS = (0.25, 0.5, 0.75)
 
 
@@ -30,22 +37,37 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("study", choices=declared)
     parser.add_argument("--comparisons", type=whole_number(2), default=1000)
     options = parser.parse(argv)
-    from studies.comparison.declaration import read_declaration  # imported late: pandas, scipy
-    from studies.comparison.simulation import read_first_edition, simulate
+    # Imported late: pandas, scipy.
+    from studies.comparison.declaration import read_declaration
+    from studies.comparison.results import Results
+    from studies.comparison.simulation import measured_source, read_first_edition
 
     study = read_declaration(STUDIES / options.study / "declaration.yaml")
-    source, images = read_first_edition()
-    coverage = simulate(study, source, images, MARGINS, options.comparisons)
-    print(f"{coverage.search:.1%} of intervals of a score contain a new search")
-    print(f"{coverage.pair:.1%} of intervals of one difference contain the expected one")
-    print(f"{coverage.claims:.1%} of comparisons: so do the intervals of all claims together")
-    print(f"{coverage.references:.1%} of comparisons: so do all differences from the reference")
-    print(f"{coverage.different:.1%} of comparisons: a claim about two equal arms excludes 0")
-    for margin, share in coverage.equivalent.items():
-        print(f"{share:.1%} of comparisons: two equal arms lie within ±{margin:g} points")
-    equal = simulate(study, source, images, MARGINS, options.comparisons, are_equal=True)
-    print(f"{1 - equal.ranks:.1%} of comparisons of equal arms: the ranks tell some apart")
+    print("with arms and searches of the first edition, before the comparison:")
+    _print_coverage(study, *read_first_edition(), options.comparisons)
+    tables = PAGES / options.study
+    if not Results.exist(tables):
+        tables = PAGES / (study.compared_with.study if study.compared_with else "")
+    if Results.exist(tables):
+        print(f"with the noise of the searches in {tables}:")
+        _print_coverage(study, *measured_source(Results.read(tables)), options.comparisons)
     return 0
+
+
+def _print_coverage(study: Declaration, source: Source, images: np.ndarray, count: int) -> None:
+    from studies.comparison.simulation import simulate
+
+    coverage = simulate(study, source, images, MARGINS, count)
+    print(f"  {coverage.noise:.2f} points: standard deviation of a search")
+    print(f"  {coverage.search:.1%} of intervals of a score contain a new search")
+    print(f"  {coverage.pair:.1%} of intervals of one difference contain the expected one")
+    print(f"  {coverage.claims:.1%} of comparisons: so do the intervals of all claims together")
+    print(f"  {coverage.references:.1%} of comparisons: so do all differences from the reference")
+    print(f"  {coverage.different:.1%} of comparisons: a claim about two equal arms excludes 0")
+    for margin, share in coverage.equivalent.items():
+        print(f"  {share:.1%} of comparisons: two equal arms lie within ±{margin:g} points")
+    equal = simulate(study, source, images, MARGINS, count, are_equal=True)
+    print(f"  {1 - equal.ranks:.1%} of comparisons of equal arms: the ranks tell some apart")
 
 
 if __name__ == "__main__":

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import combinations, product
 from math import atanh, isclose, sqrt, tanh
+from statistics import fmean
 from typing import NamedTuple
 
 import pandas as pd
@@ -12,6 +14,7 @@ from scipy.stats import spearmanr
 from studies.comparison.statistics import Comparison
 
 LEAST_ARMS = 4  # below, the interval of a correlation is not defined
+SEARCHES = 3  # of an arm, of which single ones are correlated
 NORMAL_QUANTILE = 1.96  # of two-sided 95 % intervals
 
 
@@ -56,22 +59,27 @@ class Agreement(NamedTuple):
     Attributes:
         scores: a row per arm (index): MAP@R here and there, columns `here` and `there`.
         correlation: of these scores.
-        searches_here, searches_there: correlation of the first and the second search of the arms.
+        without_failed: the same without arms whose searches failed in one of them; None for fewer
+            than `LEAST_ARMS` arms.
+        between: mean ρ of one search here and one there, over all pairs of the first `SEARCHES`.
+        within_here, within_there: mean ρ of two of these searches of one comparison.
         pairs: number of pairs of arms.
         same: pairs (better, worse) that the tests of all pairs tell apart in both, in the same
             order.
         changed: pairs (better here, better there) that they tell apart in opposite orders.
-        claims: claims (better, than) with the verdict *better* in both.
+        claims: a row per claim of both: `better`, `than`, and `here` and `there`, the verdicts.
     """
 
     scores: pd.DataFrame
     correlation: Correlation
-    searches_here: Correlation
-    searches_there: Correlation
+    without_failed: Correlation | None
+    between: float
+    within_here: float
+    within_there: float
     pairs: int
     same: list[tuple[str, str]]
     changed: list[tuple[str, str]]
-    claims: list[tuple[str, str]]
+    claims: pd.DataFrame
 
 
 def find_agreement(here: Comparison, there: Comparison, without: Sequence[str]) -> Agreement | None:
@@ -79,29 +87,45 @@ def find_agreement(here: Comparison, there: Comparison, without: Sequence[str]) 
 
     Args:
         here, there: the comparisons.
-        without: arms that are left out.
+        without: arms that are left out, except of the claims.
     """
-    rankings = {"here": here.rank_arms(), "there": there.rank_arms()}
-    columns = {}
-    for name, ranking in rankings.items():
-        columns[name] = ranking[ranking.complete].set_index("arm").map_at_r
-    scores = pd.DataFrame(columns).dropna().drop(list(without), errors="ignore")
+    ranking_here, ranking_there = here.rank_arms(), there.rank_arms()
+    scores, has_failed = _join_scores(ranking_here, ranking_there, without)
     arms = list(scores.index)
     if len(arms) < LEAST_ARMS:
         return None
-    pairs_here = _pairs_among(here, rankings["here"], arms)
-    pairs_there = _pairs_among(there, rankings["there"], arms)
+    pairs_here = _pairs_among(here, ranking_here, arms)
+    pairs_there = _pairs_among(there, ranking_there, arms)
     reversed_there = {(worse, better) for better, worse in pairs_there}
+    learned = scores[~has_failed]
+    without_failed = None
+    if len(learned) >= LEAST_ARMS:
+        without_failed = correlate(learned.here, learned.there)
+    searches_here, searches_there = _list_searches(here, arms), _list_searches(there, arms)
     return Agreement(
         scores,
         correlate(scores.here, scores.there),
-        _correlate_searches(here, arms),
-        _correlate_searches(there, arms),
+        without_failed,
+        _mean_rho(product(searches_here, searches_there)),
+        _mean_rho(combinations(searches_here, 2)),
+        _mean_rho(combinations(searches_there, 2)),
         len(arms) * (len(arms) - 1) // 2,
         sorted(pairs_here & pairs_there),
         sorted(pairs_here & reversed_there),
-        sorted(_confirmed(here, rankings["here"]) & _confirmed(there, rankings["there"])),
+        _join_claims(here.judge_claims(ranking_here), there.judge_claims(ranking_there)),
     )
+
+
+def _join_scores(
+    here: pd.DataFrame, there: pd.DataFrame, without: Sequence[str]
+) -> tuple[pd.DataFrame, pd.Series]:
+    """Returns the scores of the arms that are complete in two rankings, and which have failed."""
+    columns, failed = {}, {}
+    for name, ranking in {"here": here, "there": there}.items():
+        complete = ranking[ranking.complete].set_index("arm")
+        columns[name], failed[name] = complete.map_at_r, complete.failed
+    scores = pd.DataFrame(columns).dropna().drop(list(without), errors="ignore")
+    return scores, pd.DataFrame(failed).loc[scores.index].any(axis=1)
 
 
 def _pairs_among(
@@ -112,16 +136,21 @@ def _pairs_among(
     return {pair for pair in different if set(pair) <= set(arms)}
 
 
-def _correlate_searches(comparison: Comparison, arms: Sequence[str]) -> Correlation:
-    """Returns the correlation of the scores of the first and of the second search."""
-    scores = comparison.chosen.map_at_r.unstack("search").loc[list(arms)]
-    return correlate(scores[0], scores[1])
+def _list_searches(comparison: Comparison, arms: Sequence[str]) -> list[pd.Series]:
+    """Returns the scores of some arms in each of the first `SEARCHES` searches that all have."""
+    scores = comparison.chosen.map_at_r.unstack("search").loc[list(arms)].dropna(axis=1)
+    return [scores[number] for number in scores.columns[:SEARCHES]]
 
 
-def _confirmed(comparison: Comparison, ranking: pd.DataFrame) -> set[tuple[str, str]]:
-    """Returns the claims with the verdict *better*."""
-    claims = comparison.judge_claims(ranking)
-    if claims.empty:
-        return set()
-    better = claims[claims.verdict == "better"]
-    return set(zip(better.better, better.than, strict=True))
+def _mean_rho(pairs: Iterable[tuple[pd.Series, pd.Series]]) -> float:
+    return fmean(correlate(*pair).rho for pair in pairs)
+
+
+def _join_claims(here: pd.DataFrame, there: pd.DataFrame) -> pd.DataFrame:
+    """Returns the claims of two comparisons with both verdicts."""
+    names = ["better", "than"]
+    if here.empty or there.empty:
+        return pd.DataFrame(columns=[*names, "here", "there"])
+    joined = here.merge(there, on=names, suffixes=("_here", "_there"))
+    joined = joined[[*names, "verdict_here", "verdict_there"]]
+    return joined.rename(columns={"verdict_here": "here", "verdict_there": "there"})

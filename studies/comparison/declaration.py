@@ -66,6 +66,8 @@ class Declaration(Strict):
         evaluations: of each training run, whatever its length.
         searches: of an arm, each with seeds of its own.
         claimed_searches: of an arm of which `claims` speak.
+        first_seed: of search 0; comparisons of the same arms have others.
+        amends: commits of earlier versions of this declaration, whose rows remain.
         arms: name → options of `train.py`.
         claims: what the papers say of two arms.
         reference: arm from which the differences of the ranking are measured.
@@ -90,6 +92,8 @@ class Declaration(Strict):
     evaluations: Count
     searches: Searches
     claimed_searches: Searches
+    first_seed: Annotated[int, Field(ge=0)] = 0
+    amends: list[str] = []
     arms: dict[str, list[str]]
     claims: list[Claim]
     reference: str

@@ -15,7 +15,7 @@ from dml.core.outputs import begins_with, check_output
 from dml.core.regular_files import open_regular
 from dml.runs.figures.drawing import check_picture
 from scripts.docs.markdown import code, table
-from studies.comparison.agreement import Correlation, find_agreement
+from studies.comparison.agreement import Agreement, Correlation, find_agreement
 from studies.comparison.declaration import Declaration
 from studies.comparison.pictures import (
     draw_agreement,
@@ -65,6 +65,7 @@ def write_page(
     name: str,
     sibling: Comparison | None = None,
     checked_loss: str = "",
+    notes: str = "",
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Writes `<name>.md`, and pictures and ranking into `<name>/`; returns ranking and claims.
 
@@ -78,6 +79,7 @@ def write_page(
         name: of the page.
         sibling: the comparison of `study.compared_with`.
         checked_loss: the command that repeats the row of a user's loss, which no declaration has.
+        notes: Markdown of what became known after the declaration.
     """
     comparison = Comparison(study, results)
     ranking = comparison.rank_arms()
@@ -93,11 +95,13 @@ def write_page(
     draw_curves(results, pictures / "curves.png")
     if not claims.empty:
         draw_claims(study, claims, pictures / "claims.png")
-    agreement = None
+    agreement, agreement_table = None, ""
     if study.compared_with and sibling:
         agreement = find_agreement(comparison, sibling, study.compared_with.without)
-    if agreement:
-        draw_agreement(study, agreement, pictures / "datasets.png")
+    if study.compared_with and agreement:
+        datasets = study.dataset, study.compared_with.dataset
+        agreement_table = _write_agreement(agreement, *datasets)
+        draw_agreement(agreement, *datasets, study.claimed(), pictures / "datasets.png")
     scores = results.scores
     environment = Environment(
         loader=FileSystemLoader(TEMPLATE.parent), trim_blocks=True, undefined=StrictUndefined
@@ -111,10 +115,17 @@ def write_page(
         claims_table=_write_claims(claims, results),
         verdicts_table=_write_verdicts(study),
         agreement=agreement,
+        agreement_table=agreement_table,
         options_table=_write_options(study, results),
         untrained=ranking.untrained.mean(),
         pooled=comparison.noise.pooled**0.5,
         freedom=comparison.noise.freedom,
+        widest=_describe_widest(comparison),
+        has_own=not ranking.is_pooled.all(),
+        least_half=comparison.least_half_width(),
+        repeated=_list_repeated(results),
+        is_partial=not ranking.complete.all() or len(ranking) < len(study.arms),
+        notes=notes,
         unstable=[code(arm) for arm in comparison.noise.unstable],
         equal=2**0.5 * comparison.noise.pooled**0.5,
         lengths=_list_lengths(results),
@@ -149,6 +160,38 @@ def _list_lengths(results: Results) -> list[str]:
     return [f"{steps:,.0f}" for steps in results.scores.groupby("epochs").steps.max()]
 
 
+def _describe_widest(comparison: Comparison) -> dict[str, Any]:
+    """Returns which arms vary least and most, and what the pool would be without the latter.
+
+    Keys: `least`, `most` (names), `least_spread`, `spread` (standard deviations), `ratio` (variance
+    of `most` over that of all others; NaN if unknown) and `without` (standard deviation of a search
+    without it).
+    """
+    noise = comparison.noise
+    spreads = noise.arms.spread.dropna().sort_values()
+    most = spreads.index[-1]
+    return {
+        "least": code(spreads.index[0]),
+        "least_spread": spreads.iloc[0],
+        "most": code(most),
+        "spread": spreads.iloc[-1],
+        "ratio": noise.arms.ratio[most],
+        "without": noise.without(most) ** 0.5,
+    }
+
+
+def _list_repeated(results: Results) -> list[str]:
+    """Returns the searches of two arms that ended in the same training run, as texts."""
+    keys = ["search", "epochs", "fold"]
+    scores = results.scores.set_index(keys)[["arm", "validation", "map_at_r"]].reset_index()
+    pairs = scores.merge(scores, on=[*keys, "validation", "map_at_r"])
+    pairs = pairs[pairs.arm_x < pairs.arm_y][["search", "arm_x", "arm_y"]].drop_duplicates()
+    texts = []
+    for search, first, second in pairs.itertuples(index=False):
+        texts.append(f"search {search} of {code(first)} and {code(second)}")
+    return texts
+
+
 def _list_not_trained(study: Declaration, results: Results) -> list[str]:
     """Returns the arms that lack searches, with how many they have."""
     searches = pd.Series([arm for arm, _ in results.searches()], dtype=str).value_counts()
@@ -167,15 +210,20 @@ def _write_ranking(study: Declaration, ranking: pd.DataFrame, results: Results) 
         difference = "reference"
         if row.arm != study.reference:
             difference = f"{row.points:+.2f} ({row.low:+.2f} to {row.high:+.2f})"
-        cells = [code(row.arm), f"{row.map_at_r:.2f} ± {row.half:.2f}", str(row.searches)]
-        cells += [difference, describe_rank(row.rank_low, row.rank_high)]
+        mark = "" if row.is_pooled else "\\*"
+        cells = [code(row.arm), f"{row.map_at_r:.2f} ± {row.half:.2f}{mark}", str(row.searches)]
+        cells += [
+            _write_number(row.spread, ".2f"),
+            difference,
+            describe_rank(row.rank_low, row.rank_high),
+        ]
         cells.append(f"{row.precision_at_1:.2f}")
         for score in means.loc[row.arm]:
             cells.append(_write_number(score, ".2f"))
         cells.append(_write_number(row.gain, "+.2f"))
         cells.append(_remark(row))
         rows.append(cells)
-    columns = ["arm", "MAP@R", "searches", f"minus {code(study.reference)}", "ranks", "P@1"]
+    columns = ["arm", "MAP@R", "searches", "SD", f"minus {code(study.reference)}", "ranks", "P@1"]
     columns += map("{} steps".format, _list_lengths(results))
     return table([*columns, "gain", "remarks"], rows)
 
@@ -208,6 +256,13 @@ def _write_claims(claims: pd.DataFrame, results: Results) -> str:
     columns = ["claim", "difference", "interval", "p", "verdict"]
     columns += map("{} steps".format, _list_lengths(results))
     return table(columns, rows)
+
+
+def _write_agreement(agreement: Agreement, here: str, there: str) -> str:
+    rows = []
+    for row in agreement.claims.itertuples():
+        rows.append([f"{code(row.better)} above {code(row.than)}", row.there, row.here])
+    return table(["claim", f"with {there}", f"with {here}"], rows)
 
 
 def _write_number(number: float, form: str) -> str:

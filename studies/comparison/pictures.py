@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,20 +69,21 @@ def draw_claims(study: Declaration, claims: pd.DataFrame, path: Path) -> None:
     save_small(figure, path)
 
 
-def draw_agreement(study: Declaration, agreement: Agreement, path: Path) -> None:
-    """Draws MAP@R of each arm with two datasets, with the names of the arms of claims."""
+def draw_agreement(
+    agreement: Agreement, here: str, there: str, claimed: Sequence[str], path: Path
+) -> None:
+    """Draws MAP@R of each arm with two datasets (their names), with the names of some arms."""
     figure, axis = plt.subplots(figsize=(WIDTH, 4.5), layout="constrained")
     tidy(axis)
     scores = agreement.scores
-    is_claimed = scores.index.isin(study.claimed())
+    is_claimed = scores.index.isin(claimed)
     axis.scatter(scores.there[~is_claimed], scores.here[~is_claimed], color=GREY, s=20)
-    claimed = scores[is_claimed]
-    axis.scatter(claimed.there, claimed.here, color=BLUE, s=20, label="arms of claims")
-    for arm, row in claimed.iterrows():
+    named = scores[is_claimed]
+    axis.scatter(named.there, named.here, color=BLUE, s=20, label="arms of claims")
+    for arm, row in named.iterrows():
         axis.annotate(str(arm), (row.there, row.here), (4, 2), textcoords="offset points", size=8)
-    sibling = study.compared_with
-    axis.set_xlabel(f"MAP@R with {sibling.dataset if sibling else ''} (%)")
-    axis.set_ylabel(f"MAP@R with {study.dataset} (%)")
+    axis.set_xlabel(f"MAP@R with {there} (%)")
+    axis.set_ylabel(f"MAP@R with {here} (%)")
     axis.legend(frameon=False)
     save_small(figure, path)
 

@@ -13,13 +13,18 @@ from the first edition of heads_emoji:
 - test classes are drawn with replacement, the same for all arms.
 
 The expected score of an arm is the mean over all searches that could be drawn.
+
+A finished search of the first edition has trials that are alike, so that the best of those that are
+drawn hardly varies. Once a comparison has tables, its measured noise is simulated too: an arm is
+one of its arms (drawn with replacement), and the noise of a search is normal with the standard
+deviation of the searches of that arm.
 """
 
 from __future__ import annotations
 
 import io
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
@@ -29,8 +34,8 @@ import pandas as pd
 
 from dml.core.errors import UserError, first_line
 from studies.comparison.declaration import Declaration
-from studies.comparison.results import IMAGES, SUFFIX
-from studies.comparison.statistics import Pairs, holm, measure_noise
+from studies.comparison.results import IMAGES, SUFFIX, Results
+from studies.comparison.statistics import LEAST, Pairs, holm, measure_noise
 
 FIRST_EDITION = "1cb43c7d"  # commit that has its tables
 
@@ -67,10 +72,37 @@ class SourceArm(NamedTuple):
         return noise[:, None] + deviations[rng.integers(repeats, size=count)]
 
 
+class MeasuredArm(NamedTuple):
+    """An arm of a comparison with several searches.
+
+    Attributes:
+        classes: S×C scores of the test classes, of S searches.
+        spread: standard deviation of a search.
+        images: number of images of each class.
+    """
+
+    classes: np.ndarray
+    spread: float
+    images: np.ndarray
+
+    def draw_searches(self, count: int, rng: np.random.Generator) -> np.ndarray:
+        """Returns count×C scores of the test classes, minus those of the expected search."""
+        searches = len(self.classes)
+        deviations = self.classes - self.classes.mean(0)
+        deviations -= (deviations @ self.images / self.images.sum())[:, None]  # is in `spread`
+        deviations *= (searches / (searches - 1)) ** 0.5
+        noise = rng.normal(0, self.spread, count)
+        return noise[:, None] + deviations[rng.integers(searches, size=count)]
+
+
+Source = Mapping[str, SourceArm | MeasuredArm]
+
+
 class Coverage(NamedTuple):
     """Shares of made comparisons.
 
     Attributes:
+        noise: median of the pooled standard deviation of a search, in points.
         search: intervals of an arm's score that contain the score of a new search.
         pair: 95 % intervals of the difference of a claim that contain the expected one.
         claims: comparisons in which all simultaneous intervals of claims do.
@@ -81,6 +113,7 @@ class Coverage(NamedTuple):
         equivalent: margin → comparisons in which its interval lies within the margin.
     """
 
+    noise: float
     search: float
     pair: float
     claims: float
@@ -92,7 +125,7 @@ class Coverage(NamedTuple):
 
 def simulate(
     study: Declaration,
-    source: dict[str, SourceArm],
+    source: Source,
     images: np.ndarray,
     margins: Sequence[float],
     comparisons: int,
@@ -115,9 +148,9 @@ def simulate(
     for _ in range(comparisons):
         rows.append(_Made(study, source, images, rng, are_equal).describe())
     table = pd.DataFrame(rows)
-    ends = table.pop("end")
+    ends, noise = table.pop("end"), float(table.pop("noise").median())
     equivalent = {margin: float((ends < margin).mean()) for margin in margins}
-    return Coverage(**table.mean().to_dict(), equivalent=equivalent)
+    return Coverage(noise, **table.mean().to_dict(), equivalent=equivalent)
 
 
 class _Made:
@@ -126,7 +159,7 @@ class _Made:
     def __init__(
         self,
         study: Declaration,
-        source: dict[str, SourceArm],
+        source: Source,
         images: np.ndarray,
         rng: np.random.Generator,
         are_equal: bool,
@@ -157,7 +190,7 @@ class _Made:
         self.compare = Pairs(pd.DataFrame(classes).T, pd.Series(images[drawn]), self.noise).compare
 
     def describe(self) -> dict[str, float]:
-        """Returns what holds: the names of `Coverage`, and `end`.
+        """Returns what holds, by the names of `Coverage`, and `end`.
 
         `end` is the far end of the interval of the claim about two equal arms.
         """
@@ -167,6 +200,7 @@ class _Made:
         alpha = 1 - self.study.confidence
         low, high = self.compare(*claims[0]).interval(1 - alpha / len(claims))
         return {
+            "noise": self.noise.pooled**0.5,
             "search": self._share_of_new_searches(),
             "pair": float(np.mean(self._contain(claims, 1 - alpha))),
             "claims": all(self._contain(claims, 1 - alpha / len(claims))),
@@ -222,6 +256,23 @@ def read_first_edition() -> tuple[dict[str, SourceArm], np.ndarray]:
         values = slope * rows.sort_values("number").value.to_numpy()
         source[str(arm)] = SourceArm(values, table.loc[(arm, short)].to_numpy(float))
     return source, table.loc[IMAGES].iloc[0].to_numpy(float)
+
+
+def measured_source(results: Results) -> tuple[Source, np.ndarray]:
+    """Returns the arms of a comparison with their measured noise, and its images of each class.
+
+    An arm with fewer than three searches has the pooled noise; an arm with one is left out.
+    """
+    scores = results.choose_lengths().map_at_r
+    noise, classes = measure_noise(scores), results.class_scores()
+    images = results.images().to_numpy(float)
+    source = {}
+    for arm, row in noise.arms.iterrows():
+        if row.searches < 2:
+            continue
+        spread = noise.pooled**0.5 if row.searches < LEAST else row.spread
+        source[str(arm)] = MeasuredArm(classes.loc[arm].to_numpy(float), spread, images)
+    return source, images
 
 
 def _read_first_edition(name: str) -> pd.DataFrame:

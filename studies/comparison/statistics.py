@@ -53,7 +53,8 @@ class Noise(NamedTuple):
 
     Attributes:
         arms: a row per arm: `searches` (their number), `variance`, `freedom` (its degrees of
-            freedom) and `is_pooled`.
+            freedom), `is_pooled`, `spread` (standard deviation of its searches; NaN of one) and
+            `ratio` (its variance over that of all other arms; NaN below `LEAST` searches).
         pooled: variance over all arms.
         freedom: degrees of freedom of `pooled`.
         unstable: arms that are left out of the pool.
@@ -63,6 +64,12 @@ class Noise(NamedTuple):
     pooled: float
     freedom: int
     unstable: list[str]
+
+    def without(self, arm: Any) -> float:
+        """Returns the variance that is pooled over the other arms."""
+        others = self.arms.drop([arm, *self.unstable], errors="ignore")
+        freedoms = others.searches - 1
+        return float((others.spread.fillna(0) ** 2 * freedoms).sum() / max(1, freedoms.sum()))
 
     def half_width(self, arm: Any, confidence: float = 0.95) -> float:
         """Returns the half-width of the interval in which a new search of an arm scores."""
@@ -113,6 +120,8 @@ def measure_noise(scores: pd.Series) -> Noise:
         "variance": variances.mask(is_pooled, pooled),
         "freedom": freedoms.mask(is_pooled, freedom),
         "is_pooled": is_pooled,
+        "spread": groups.std(ddof=1),
+        "ratio": (variances / others).where(has_variance & (others > 0)),
     }
     return Noise(pd.DataFrame(table), pooled, freedom, list(counts.index[is_outlier]))
 
@@ -201,17 +210,27 @@ class Comparison:
         is_complete = scores.notna().all(axis=1).groupby("arm").all()
         return gains.where(is_complete)
 
+    def least_half_width(self) -> float:
+        """Returns the half-width of a claim's interval for two arms of the pooled variance.
+
+        Their classes add to it.
+        """
+        each = 1 - (1 - self.study.confidence) / max(1, len(self.study.claims))
+        error = (2 * self.noise.pooled / self.study.claimed_searches) ** 0.5
+        return float(stdtrit(self.noise.freedom, (1 + each) / 2) * error)
+
     def rank_arms(self) -> pd.DataFrame:
         """Returns a row per arm, the best first.
 
         Columns: `searches` (their number), `map_at_r`, `precision_at_1`, `untrained` (means over
-        searches), `half` (half-width of the interval of a new search), `stages` and `best_step`
-        (least of its searches), `points`, `low`, `high` (the difference from the reference with
-        its simultaneous interval), `rank_low` to `rank_high` (ranks that the tests of all pairs
-        leave open), `gain` (of `gains`), `rising` (`gain` is `study.plateau` or more, or unknown),
-        `edges` (options that more than half of its searches chose at the end of a range),
-        `failed` (its searches found nothing better than the untrained head) and `complete` (it has
-        all searches that are declared).
+        searches), `half` (half-width of the interval of a new search), `spread` (standard deviation
+        of its searches), `is_pooled` (whether `half` is that of the pooled variance), `stages` and
+        `best_step` (least of its searches), `points`, `low`, `high` (the difference from the
+        reference with its simultaneous interval), `rank_low` to `rank_high` (ranks that the tests
+        of all pairs leave open), `gain` (of `gains`), `rising` (`gain` is `study.plateau` or more,
+        or unknown), `edges` (options that more than half of its searches chose at the end of a
+        range), `failed` (its searches found nothing better than the untrained head) and `complete`
+        (it has all searches that are declared).
         """
         arms = self.chosen.groupby(level="arm")
         means = ["map_at_r", "precision_at_1", "untrained"]
@@ -219,6 +238,7 @@ class Comparison:
         rows = rows.sort_values("map_at_r", ascending=False)
         rows.insert(0, "searches", arms.size())
         rows["half"] = rows.index.map(self.noise.half_width)
+        rows = rows.join(self.noise.arms[["spread", "is_pooled"]])
         rows["rank_low"], rows["rank_high"] = 1, len(rows)
         for better, worse in self.find_different_pairs(list(rows.index)):
             rows.loc[worse, "rank_low"] += 1

@@ -45,7 +45,8 @@ def train_search(
     Raises:
         UserError: the loss of the shortest training does not stay finite.
     """
-    options = [f"data.root={data}", *study.options, *options, f"seed={SEED_STEP * number}"]
+    seed = study.first_seed + SEED_STEP * number
+    options = [f"data.root={data}", *study.options, *options, f"seed={seed}"]
     lengths, trials = list[_Tables](), list[pd.DataFrame]()
     for epochs in study.epochs:
         is_searched = study.search_each_length or not lengths

@@ -227,7 +227,7 @@ def test_a_contradictory_declaration(tmp_path, change, message):
 def test_arms_of_claims_come_first():
     order = list(command.list_searches(STUDY, ["triplet", "ms", "c1"]))
     assert order[:4] == [("ms", 0), ("c1", 0), ("ms", 1), ("c1", 1)]
-    assert order[8:] == [("ms", 4), ("c1", 4), ("triplet", 0), ("triplet", 1)]
+    assert order[8:] == [("ms", 4), ("c1", 4), *(("triplet", number) for number in range(3))]
 
 
 SMALL = {
@@ -286,6 +286,15 @@ def rows_of(tables, arm, number):
         parts[name] = table[is_searched | (table.arm == IMAGES)]
     parts["scores"] = parts["scores"].assign(features="none")
     return Results(**parts)
+
+
+def test_rows_of_earlier_versions_of_a_declaration_remain(small):
+    _, _, tables = small
+    results = Results.read(tables)
+    results.scores["features"] = "f"
+    command.check_rows(results, ["new", "0000000"], "f", tables)
+    with pytest.raises(UserError, match="its rows have declared 0000000, these new"):
+        command.check_rows(results, ["new"], "f", tables)
 
 
 def test_commands_side_by_side_share_the_searches(small, tmp_path, monkeypatch):
@@ -371,6 +380,24 @@ def test_coverage_in_made_comparisons(few_arms):
     assert coverage.different < 0.07
     equal = simulation.simulate(few_arms, source, images, (5,), 150, are_equal=True)
     assert equal.ranks > 0.93
+
+
+def test_coverage_with_measured_noise(few_arms):
+    """Arms have the noise of their searches in the tables, and two searches the pooled noise."""
+    spreads = {"ms": 0.1, "c1": 1.0}
+    first, second = (made({arm: 20}, searches=40, spread=spreads[arm]) for arm in spreads)
+    tables = with_runs(first).add(with_runs(second))
+    source, images = simulation.measured_source(tables)
+    rng = np.random.default_rng(0)
+    for arm, spread in spreads.items():
+        drawn = source[arm].draw_searches(4000, rng) @ images / images.sum()
+        assert drawn.std() == pytest.approx(spread, rel=0.25)
+        assert abs(drawn.mean()) < 0.1 * spread
+    coverage = simulation.simulate(few_arms, source, images, (0.1,), 100)
+    assert 0.3 < coverage.noise < 1
+    assert coverage.pair > 0.93
+    few = tables._replace(scores=tables.scores[tables.scores.search < 2])
+    assert len({arm.spread for arm in simulation.measured_source(few)[0].values()}) == 1
 
 
 @pytest.mark.soak  # minutes
@@ -482,7 +509,7 @@ def two_datasets():
     changes |= {"compared_with": Sibling(study="other", dataset="two", without=["triplet"])}
     study = STUDY.model_copy(update=changes)
     here = {"mfcont": 20, "ms": 18, "contrastive": 15, "c1": 12, "triplet": 30, "arcface": 10}
-    there = {"mfcont": 25, "c1": 22, "contrastive": 20, "ms": 16, "triplet": 5, "arcface": 11}
+    there = {"mfcont": 25, "c1": 22, "contrastive": 20, "ms": 16, "triplet": 5, "arcface": 9}
     return study, made(here), made(there)
 
 
@@ -496,8 +523,13 @@ def test_arms_that_change_places_on_another_dataset(two_datasets):
     assert found.changed == [("contrastive", "c1"), ("ms", "c1"), ("ms", "contrastive")]
     assert len(found.same) == 7
     assert ("mfcont", "ms") in found.same
-    assert found.claims == [("mfcont", "contrastive")]
-    assert found.searches_here.rho == pytest.approx(1)
+    assert found.claims.to_numpy().tolist() == [
+        ["mfcont", "contrastive", "better", "better"],
+        ["ms", "c1", "better", "worse"],
+    ]
+    assert found.within_here == found.within_there == pytest.approx(1)
+    assert found.between == pytest.approx(0.6)
+    assert found.without_failed.size == 4, "arcface there is not above the untrained head"
 
 
 def test_arms_that_are_not_finished_on_one_dataset_are_left_out(two_datasets):
@@ -532,5 +564,5 @@ def test_a_page_says_how_two_datasets_agree(two_datasets, tmp_path):
         "\n  ", "\n"
     )
     assert "(with one: `contrastive` above `c1`, `ms` above `c1`, `ms` above `con" in page
-    assert "*better* on both**: `mfcont` above `contrastive`." in page
+    assert "| `ms` above `c1` | worse | better |" in page  # with two, with one
     assert (tmp_path / "one" / "datasets.png").exists()

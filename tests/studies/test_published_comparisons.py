@@ -15,6 +15,7 @@ import pytest
 from PIL import Image
 from scipy import stats
 
+from studies import compare
 from studies.comparison.declaration import read_declaration
 from studies.comparison.page import write_page
 from studies.comparison.results import IMAGES, Results
@@ -151,9 +152,14 @@ def test_the_ranking_is_that_of_an_independent_computation(published):
     ranks = recomputed.ranks(study.rank_level)
     for arm, _ in rows:
         (line,) = re.findall(rf"^\| `{arm}` \| \d.*$", published.page, re.M)
-        _, _, score, searches, difference, rank, *_ = (cell.strip() for cell in line.split("|"))
+        cells = [cell.strip() for cell in line.split("|")]
+        _, _, score, searches, spread, difference, rank, *_ = cells
         assert numbers(score) == pytest.approx(recomputed.score(arm), abs=0.0051)
         assert int(searches) == len(recomputed.searches[arm])
+        assert score.endswith("\\*") == (arm in recomputed.own)
+        if len(recomputed.searches[arm]) > 1:
+            expected = stats.tstd(recomputed.searches[arm])
+            assert float(spread) == pytest.approx(expected, abs=0.0051)
         ends = [int(end) for end in re.findall(r"\d+", rank)]
         assert (ends[0], ends[-1]) == ranks[arm]
         if arm != study.reference:
@@ -224,7 +230,8 @@ def test_the_page_is_that_of_the_tables(published, tmp_path):
     if published.study.compared_with:
         other = published.study.compared_with.study
         sibling = Comparison(declared(other), Results.read(PAGES / other))
-    write_page(published.study, published.tables, tmp_path, name, sibling)
+    notes = compare.read_notes(name)
+    write_page(published.study, published.tables, tmp_path, name, sibling, notes=notes)
     assert (tmp_path / f"{name}.md").read_text("utf-8") == published.page
     written, stored = (pd.read_csv(folder / name / "ranking.csv") for folder in (tmp_path, PAGES))
     pd.testing.assert_frame_equal(written, stored, rtol=1e-6)
