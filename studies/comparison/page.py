@@ -111,7 +111,8 @@ def write_page(
         study=study,
         name=name,
         checked_loss=checked_loss,
-        ranking_table=_write_ranking(study, ranking, results),
+        ranking_table=_write_ranking(study, ranking),
+        lengths_table=_write_lengths(ranking, results),
         claims_table=_write_claims(claims, results),
         verdicts_table=_write_verdicts(study),
         agreement=agreement,
@@ -203,8 +204,7 @@ def _list_not_trained(study: Declaration, results: Results) -> list[str]:
     return texts
 
 
-def _write_ranking(study: Declaration, ranking: pd.DataFrame, results: Results) -> str:
-    means = results.runs().map_at_r.groupby(["arm", "epochs"]).mean().unstack()
+def _write_ranking(study: Declaration, ranking: pd.DataFrame) -> str:
     rows = []
     for row in ranking.itertuples():
         difference = "reference"
@@ -212,20 +212,21 @@ def _write_ranking(study: Declaration, ranking: pd.DataFrame, results: Results) 
             difference = f"{row.points:+.2f} ({row.low:+.2f} to {row.high:+.2f})"
         mark = "" if row.is_pooled else "\\*"
         cells = [code(row.arm), f"{row.map_at_r:.2f} ± {row.half:.2f}{mark}", str(row.searches)]
-        cells += [
-            _write_number(row.spread, ".2f"),
-            difference,
-            describe_rank(row.rank_low, row.rank_high),
-        ]
-        cells.append(f"{row.precision_at_1:.2f}")
-        for score in means.loc[row.arm]:
-            cells.append(_write_number(score, ".2f"))
-        cells.append(_write_number(row.gain, "+.2f"))
-        cells.append(_remark(row))
-        rows.append(cells)
-    columns = ["arm", "MAP@R", "searches", "SD", f"minus {code(study.reference)}", "ranks", "P@1"]
-    columns += map("{} steps".format, _list_lengths(results))
-    return table([*columns, "gain", "remarks"], rows)
+        cells += [_write_number(row.spread, ".2f"), difference]
+        cells += [describe_rank(row.rank_low, row.rank_high), f"{row.precision_at_1:.2f}"]
+        rows.append([*cells, _remark(row)])
+    minus = f"minus {code(study.reference)}"
+    return table(["arm", "MAP@R", "searches", "SD", minus, "ranks", "P@1", "remarks"], rows)
+
+
+def _write_lengths(ranking: pd.DataFrame, results: Results) -> str:
+    means = results.runs().map_at_r.groupby(["arm", "epochs"]).mean().unstack()
+    rows = []
+    for row in ranking.itertuples():
+        scores = [_write_number(score, ".2f") for score in means.loc[row.arm]]
+        rows.append([code(row.arm), *scores, _write_number(row.gain, "+.2f")])
+    columns = ["arm", *map("{} steps".format, _list_lengths(results)), "gain"]
+    return table(columns, rows)
 
 
 def _remark(row: Any) -> str:

@@ -151,7 +151,7 @@ def test_the_ranking_is_that_of_an_independent_computation(published):
     each = 1 - (1 - study.confidence) / (len(rows) - 1)
     ranks = recomputed.ranks(study.rank_level)
     for arm, _ in rows:
-        (line,) = re.findall(rf"^\| `{arm}` \| \d.*$", published.page, re.M)
+        (line,) = re.findall(rf"^\| `{arm}` \| \d.* ± .*$", published.page, re.M)
         cells = [cell.strip() for cell in line.split("|")]
         _, _, score, searches, spread, difference, rank, *_ = cells
         assert numbers(score) == pytest.approx(recomputed.score(arm), abs=0.0051)
@@ -166,6 +166,16 @@ def test_the_ranking_is_that_of_an_independent_computation(published):
             distribution = recomputed.difference(arm, study.reference)
             expected = [distribution.mean(), *distribution.interval(each)]
             assert numbers(difference) == pytest.approx(expected, abs=0.0051)
+
+
+def test_scores_of_each_length_are_those_of_the_tables(published):
+    lengths, epochs = published.recomputed.lengths, published.study.epochs
+    section = published.page.partition("\n## Lengths of training")[2].partition("\n## ")[0]
+    for arm in published.recomputed.searches:
+        (line,) = re.findall(rf"^\| `{arm}` \| (.*) \|$", section, re.M)
+        *scores, _ = line.split(" | ")
+        expected = [lengths[arm, n] for n in epochs]
+        assert [float(score) for score in scores] == pytest.approx(expected, abs=0.0051)
 
 
 def test_claims_are_those_of_an_independent_computation(published):
