@@ -29,12 +29,20 @@ def draw_scores(ranking: pd.DataFrame, path: Path) -> None:
     low, high = rows.map_at_r - rows.half, rows.map_at_r + rows.half
     axis.hlines(rows.index, low, high, color=BLUE, lw=3, alpha=0.4)
     axis.scatter(rows.map_at_r, rows.index, color=BLUE, s=20, zorder=3)
-    axis.axvline(ranking.untrained.mean(), color=GREY, ls=":", label="before training")
+    untrained = ranking.untrained.mean()
+    axis.axvline(untrained, color=GREY, ls=":", label="before training")
+    # The bar of an arm whose searches differ widely would make all others short: it is cut.
+    margin = max(1.2 * rows.half.median(), 0.05 * (rows.map_at_r.max() - untrained))
+    axis.set_xlim(min(rows.map_at_r.min(), untrained) - margin, rows.map_at_r.max() + margin)
     names = []
     for row in rows.itertuples():
         names.append(f"{row.arm}  ({describe_rank(row.rank_low, row.rank_high)})")
     axis.set_yticks(range(len(rows)), names)
-    axis.set_xlabel("MAP@R on unseen classes (%)\nbars: 95 % of new searches; in brackets: ranks")
+    axis.set_xlabel(
+        "MAP@R on unseen classes (%)\n"
+        "bars: 95 % of new searches, cut at the border\n"
+        "in brackets: ranks"
+    )
     axis.legend(frameon=False, **ABOVE)
     save_small(figure, path)
 
