@@ -26,21 +26,29 @@ from dml.core.names import check_name
 def main(argv: list[str] | None = None) -> int:
     """Returns 0."""
     parser = Parser(__doc__)
-    parser.add_argument("features", type=parse_path)
-    parser.add_argument("options", nargs="+", metavar="option=value")
-    parser.add_argument("--name", help="of the row of your loss (default: its class)")
-    parser.add_argument("--quick", action="store_true", help="one search of three trials")
-    parser.add_argument("--outputs", type=parse_path, default=Path("outputs/check_loss"))
+    parser.add_argument("features", type=parse_path, help="file of make features.npz")
+    parser.add_argument("options", nargs="+", metavar="option=value", help="of train.py")
+    parser.add_argument("--name", help="of the row of your loss (default: its class or config)")
+    parser.add_argument(
+        "--quick", action="store_true", help="one search of three trials: about two core-minutes"
+    )
+    parser.add_argument(
+        "--outputs",
+        type=parse_path,
+        default=Path("outputs/check_loss"),
+        help="folder of runs and page (default: outputs/check_loss)",
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace any page of this name")
     options = vars(parser.parse(argv))
     # Imported late: --help need not load torch.
-    from studies.comparison.check import check_loss, name_loss
+    from studies.comparison.check import check_loss, list_titles, name_loss
     from studies.comparison.page import check_page
 
     options["name"] = options["name"] or name_loss(options["options"])
     check_name(options["name"], "--name")
     if not options.pop("overwrite"):
-        check_page(options["outputs"], f"{options['name']}_page", f"# {options['name']} ")
+        name = options["name"]
+        check_page(options["outputs"], f"{name}_page", *list_titles(name))
     check_loss(**options)
     return 0
 

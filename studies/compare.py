@@ -1,9 +1,9 @@
 """Trains the arms of a declared comparison, and writes its page: docs/results/<name>.md
 
-    python studies/compare.py heads_emoji features.npz                 all searches; continues
-    python studies/compare.py heads_emoji features.npz --arms ms,mfcwms  some of the arms
+    python studies/compare.py heads_emoji features.npz             all searches; continues
+    python studies/compare.py heads_emoji features.npz --arms ms   some of the arms
     python studies/compare.py heads_emoji features.npz --minutes 150   until the time is over
-    python studies/compare.py heads_emoji                              only the page
+    python studies/compare.py heads_emoji                          only the page
 
 Arms of claims come first: the first search of each, then the second. The rows of a search are in
 the tables at its end (`--commit`: in git too). Commands that are started side by side share the
@@ -29,7 +29,7 @@ from scripts import clone  # noqa: F401, I001
 from dml.cli.error_lines import report_errors
 from dml.cli.parser import Parser, parse_path, whole_number
 from dml.core.atomic_io import output_folder
-from dml.core.errors import UserError
+from dml.core.errors import ConfigError, UserError, nearest
 from dml.core.locks import Busy, try_lock, wait_for_lock
 from dml.core.plain_text import print_plain
 from dml.core.regular_files import open_regular
@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from studies.comparison.results import Results
     from studies.comparison.statistics import Comparison
 
-STUDIES, PAGES = Path(__file__).parent, Path("docs/results")
+STUDIES = Path(__file__).parent
+PAGES = STUDIES.parent / "docs" / "results"
 KINDS = ("heads_", "networks_")  # beginnings of the names of comparisons
 
 
@@ -52,13 +53,27 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "data", type=parse_path, nargs="?", help="file of features, folder of datasets"
     )
-    parser.add_argument("--arms", type=lambda names: names.split(","))
+    parser.add_argument(
+        "--arms", type=lambda names: names.split(","), help="to train, such as ms,mfcwms"
+    )
     parser.add_argument("--minutes", type=whole_number(1), help="no search is begun afterwards")
     parser.add_argument("--commit", action="store_true", help="commits the tables of each search")
-    parser.add_argument("--outputs", type=parse_path, default=Path("outputs/studies"))
-    parser.add_argument("--pages", type=parse_path, default=PAGES)
+    parser.add_argument(
+        "--outputs",
+        type=parse_path,
+        default=Path("outputs/studies"),
+        help="folder of runs (default: outputs/studies)",
+    )
+    parser.add_argument(
+        "--pages",
+        type=parse_path,
+        default=PAGES,
+        help="folder of page and tables (default: docs/results of the clone)",
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace any page of this name")
     options = parser.parse(argv)
+    if not options.data and (options.arms or options.minutes or options.commit):
+        raise ConfigError(["--arms, --minutes and --commit: are for training; give the data, too"])
     # Imported late: --help need not load torch.
     from studies.comparison.declaration import committed_at, read_declaration
     from studies.comparison.page import check_page, write_page
@@ -67,7 +82,7 @@ def main(argv: list[str] | None = None) -> int:
     file = STUDIES / options.study / "declaration.yaml"
     study, tables = read_declaration(file), options.pages / options.study
     if options.pages != PAGES and not options.overwrite:
-        check_page(options.pages, options.study, f"# {study.title}")
+        check_page(options.pages, options.study, study.title)
     arms = _choose_arms(study, options.arms)
     if options.data:
         commit = committed_at(file, STUDIES / "comparison")
@@ -116,10 +131,15 @@ def _choose_arms(study: Declaration, names: Sequence[str] | None) -> list[str]:
     """Returns the arms of some names; all arms by default.
 
     Raises:
-        UserError: the study does not have one of them.
+        ConfigError: the study does not have one of them.
     """
-    if unknown := set(names or ()) - set(study.arms):
-        raise UserError(f"--arms: no {', '.join(unknown)}; the study has {', '.join(study.arms)}")
+    problems = []
+    for name in names or ():
+        if name not in study.arms:
+            hint = nearest(name, study.arms) or f"; the study has {', '.join(study.arms)}"
+            problems.append(f"--arms: no '{name}'{hint}")
+    if problems:
+        raise ConfigError(problems)
     return list(names or study.arms)
 
 
@@ -140,9 +160,13 @@ def _train(
         outputs: folder of the runs.
         tables: folder of the tables.
     """
+    from studies.comparison.check import check_counts
     from studies.comparison.results import Results
     from studies.comparison.trainings import train_search
 
+    published = PAGES / options.study
+    if study.features and Results.exist(published):
+        check_counts(options.data, Results.read(published))
     features = identify_data(study, options.data)
     if Results.exist(tables):
         check_rows(Results.read(tables), [commit, *study.amends], features, tables)
@@ -217,8 +241,9 @@ def commit_tables(tables: Path, message: str) -> None:
     Raises:
         UserError: git does not.
     """
-    for words in (["add", "--", str(tables)], ["commit", "-q", "-m", message, "--", str(tables)]):
-        answer = subprocess.run(["git", *words], capture_output=True, text=True, check=False)
+    for words in (["add", "--", "."], ["commit", "-q", "-m", message, "--", "."]):
+        command = ["git", "-C", str(tables), *words]
+        answer = subprocess.run(command, capture_output=True, text=True, check=False)
         if answer.returncode:
             raise UserError(f"--commit: git {words[0]}: {answer.stderr.strip()}")
 

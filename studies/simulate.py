@@ -1,4 +1,4 @@
-"""Prints the coverage of the intervals of a declared comparison, in made comparisons.
+"""Prints the coverage of the intervals of a declared comparison, in simulated ones.
 
     python studies/simulate.py heads_emoji                      1,000 comparisons, a minute
     python studies/simulate.py heads_emoji --comparisons 100
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from studies.comparison.declaration import Declaration
     from studies.comparison.simulation import Source
 
-STUDIES, PAGES = Path(__file__).parent, Path("docs/results")
+STUDIES = Path(__file__).parent
+PAGES = STUDIES.parent / "docs" / "results"
 MARGINS = (0.25, 0.5, 0.75)
 
 
@@ -35,7 +36,9 @@ def main(argv: list[str] | None = None) -> int:
     parser = Parser(__doc__)
     declared = sorted(path.parent.name for path in STUDIES.glob("heads_*/declaration.yaml"))
     parser.add_argument("study", choices=declared)
-    parser.add_argument("--comparisons", type=whole_number(2), default=1000)
+    parser.add_argument(
+        "--comparisons", type=whole_number(2), default=1000, help="simulated (default: 1000)"
+    )
     options = parser.parse(argv)
     # Imported late: pandas, scipy.
     from studies.comparison.declaration import read_declaration
@@ -49,7 +52,7 @@ def main(argv: list[str] | None = None) -> int:
     if not Results.exist(tables):
         tables = PAGES / (study.compared_with.study if study.compared_with else "")
     if Results.exist(tables):
-        print(f"with the noise of the searches in {tables}:")
+        print(f"with the noise of the searches in docs/results/{tables.name}:")
         _print_coverage(study, *measured_source(Results.read(tables)), options.comparisons)
     return 0
 
@@ -58,7 +61,7 @@ def _print_coverage(study: Declaration, source: Source, images: np.ndarray, coun
     from studies.comparison.simulation import simulate
 
     coverage = simulate(study, source, images, MARGINS, count)
-    print(f"  {coverage.noise:.2f} points: standard deviation of a search")
+    print(f"  {coverage.noise:.2f} points: standard deviation of a search, pooled over the arms")
     print(f"  {coverage.search:.1%} of intervals of a score contain a new search")
     print(f"  {coverage.pair:.1%} of intervals of one difference contain the expected one")
     print(f"  {coverage.claims:.1%} of comparisons: so do the intervals of all claims together")

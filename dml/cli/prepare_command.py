@@ -304,9 +304,10 @@ def _prepare(options: Namespace, name: str) -> None:
     for archive in options.archive:
         if not os.path.exists(archive):
             raise UserError(f"--archive {archive} does not exist")
-    from dml.data.preparation.prepare import prepare  # imported late: it loads torch
+    from dml.data.preparation.prepare import prepare, read_urls  # imported late: it loads torch
     from dml.data.preparation.sources import SOURCES
 
+    read_urls(SOURCES[name], options.url)  # before weights are downloaded
     with tolerant_output():
         if not options.no_weights:
             _fetch_first(options.backbone or [NETWORKS.get(name, NETWORK)])

@@ -211,17 +211,15 @@ def refuse_root_without_data(words: Sequence[str]) -> None:
     """Raises ConfigError for `data.root=photos` alone, which would draw glyphs into that folder."""
     typed = dict(word.lstrip("+").partition("=")[::2] for word in words)
     root = typed.get("data.root", "")
-    if not root or typed.keys() & {"data", "experiment"} or not os.path.exists(root):
+    if not root or typed.keys() & {"data", "experiment"}:
         return
-    try:
-        is_new = not os.listdir(root)
-    except OSError:  # a file, or a folder that cannot be read
-        is_new = False
-    if not is_new and not os.path.isdir(os.path.join(root, "glyphs")):
+    if not os.path.isdir(os.path.join(root, "glyphs")):
         raise ConfigError(
-            [f"data.root: {root} has no glyphs, which are the default dataset; add data=folder for "
-             f"images of your own, or another data=<dataset>"]
-        )  # fmt: skip
+            [
+                f"data.root: {root} has no glyphs, which are the default dataset; add data=folder "
+                f"for images of your own, data=glyphs to draw them there, or another data=<dataset>"
+            ]
+        )
 
 
 def refuse_empty(words: Sequence[str]) -> None:

@@ -150,14 +150,18 @@ def text_mark(origin: str) -> str:
     return f"<!-- written by dml: {origin.replace('--', '- -')} -->"
 
 
-def begins_with(start: str) -> IsOurs:
-    """Returns whether a file begins with a line: the mark of a page, or the columns of a table."""
+def begins_with(*lines: str) -> IsOurs:
+    """Returns whether a file begins with one of some lines.
+
+    They are the mark of a page, or the columns of a table.
+    """
+    longest = max(len(line.encode()) for line in lines)
 
     def is_ours(path: Path) -> bool:
         with open_regular(path) as file:
-            beginning = file.read(max(BEGINNING, len(start.encode()) + 2))
+            beginning = file.read(max(BEGINNING, longest + 2))
         first, _, _ = beginning.decode("utf-8", "replace").replace("\r\n", "\n").partition("\n")
-        return first == start
+        return first in lines
 
     return is_ours
 

@@ -9,14 +9,16 @@ from pathlib import Path
 import pandas as pd
 
 import dml
-from dml.core.atomic_io import output_folder
+from dml.core.atomic_io import check_writable, write_text
 from dml.core.errors import UserError
 from dml.core.plain_text import print_plain
 from dml.data.readers.features import read_features
+from studies.comparison import page_tables
 from studies.comparison.declaration import Claim, Declaration, read_declaration
-from studies.comparison.page import write_page
+from studies.comparison.page import render
+from studies.comparison.pictures import draw_claims, draw_curves, draw_scores
 from studies.comparison.results import Results
-from studies.comparison.statistics import describe_rank
+from studies.comparison.statistics import Comparison, describe_rank
 from studies.comparison.trainings import train_search, without_search
 
 STUDY = "heads_emoji"
@@ -25,6 +27,37 @@ RESULTS = Path(__file__).parents[2] / "docs" / "results" / STUDY
 SEARCHES = 2  # of the user's loss
 QUICK_TRIALS = 3
 FIRST_STEPS = 100  # of a training that finds mistakes before the search
+
+
+class CheckedStudy(Declaration):
+    """A comparison with another arm, which is compared with each of the others.
+
+    Attributes:
+        checked: name of that arm.
+        checked_searches: its number of searches.
+        published: the declaration of the others.
+    """
+
+    checked: str
+    checked_searches: int
+    published: Declaration
+
+    def claimed(self) -> list[str]:
+        """Returns the arms of the published claims."""
+        return self.published.claimed()
+
+    def count_searches(self, arm: str) -> int:
+        """Returns how many searches an arm has."""
+        if arm == self.checked:
+            return self.checked_searches
+        return self.published.count_searches(arm)
+
+
+def list_titles(name: str) -> tuple[str, str]:
+    """Returns the titles that the page of a loss may have: of a full check, and of a quick one."""
+    title = read_declaration(DECLARATION).title
+    full = f"{name} among {title[0].lower()}{title[1:]}"
+    return full, f"{full} (quick: no evidence)"
 
 
 def check_loss(
@@ -42,70 +75,110 @@ def check_loss(
     Raises:
         UserError: the loss cannot train a network.
     """
-    study, published = read_declaration(DECLARATION), Results.read(RESULTS)
-    if name in study.arms:
+    published, tables = read_declaration(DECLARATION), Results.read(RESULTS)
+    if name in published.arms:
         raise UserError(f"--name: {name} is a row of the study; give yours another name")
-    _check_counts(features, published)
-    output_folder(outputs)  # before minutes of training
-    typed, searches = options, SEARCHES
+    if not features.exists():
+        raise UserError(
+            f"features: {features} does not exist; make features.npz makes the features"
+        )
+    check_counts(features, tables)
+    check_writable(outputs, "--outputs", "give another folder")
+    command = _command(features, options, name, quick)
+    searches, trials = SEARCHES, None
     if any(option.startswith("loss._target_=") for option in options):
         options = ["loss=custom", *options]
-    title = f"{name} among {study.title[0].lower()}{study.title[1:]}"
     if quick:
-        searches = 1
-        title += " (quick: no evidence)"
-        trials = [*study.options, f"search.trials={QUICK_TRIALS}"]
-        study = study.model_copy(update={"options": trials})
-    pace = _try_steps(study, options, features, outputs / f"{name}_first", published)
-    steps = searches * count_steps(published, QUICK_TRIALS if quick else None)
-    duration = f"{pace * steps / 60:.0f} core-minutes (on idle cores)"
-    print_plain(f"training {name} takes about {duration}", flush=True)
-    merged = published
+        searches, trials = 1, QUICK_TRIALS
+        options = [*options, f"search.trials={trials}"]
+    print_plain(f"first, {FIRST_STEPS} steps without a search, which show mistakes", flush=True)
+    pace = _try_steps(published, options, features, outputs / f"{name}_first", tables)
+    minutes = pace * searches * count_steps(tables, trials) / 60
+    print_plain(
+        f"training {name} takes about {minutes:.0f} core-minutes (on idle cores)", flush=True
+    )
     for number in range(searches):
         place = outputs / name / str(number)
-        results = train_search(study, name, options, number, features, place)
+        results = train_search(published, name, options, number, features, place)
         results.scores["declared"] = "this run"
-        merged = merged.add(results)
-    study = _add_arm(study, published, name, options, title, searches)
-    merged.write(outputs / f"{name}_page")
-    command = _command(features, typed, name, quick)
-    ranking, judged = write_page(study, merged, outputs, f"{name}_page", checked_loss=command)
-    _print_result(name, ranking, judged)
-    if quick:
-        print("quick: a first look, no evidence")
-    print_plain(f"page        {outputs / f'{name}_page.md'}")
+        tables = tables.add(results)
+    study = _add_arm(published, tables, name, options, searches)
+    tables.write(outputs / f"{name}_page")
+    _conclude(study, tables, outputs, command, quick)
 
 
 def _add_arm(
-    study: Declaration,
-    published: Results,
-    name: str,
-    options: Sequence[str],
-    title: str,
-    searches: int,
-) -> Declaration:
-    """Returns a declaration with another arm, which is compared with each of the others."""
-    others = sorted(published.scores.arm.unique())
-    claims = [Claim(better=name, than=arm, source="this run") for arm in others]
-    changes = {
-        "title": title,
-        "arms": {**study.arms, name: list(options)},
-        "claims": claims,
-        "searches": searches,
-        "claimed_searches": searches,
-    }
-    return study.model_copy(update=changes)
+    published: Declaration, tables: Results, name: str, options: Sequence[str], searches: int
+) -> CheckedStudy:
+    claims = []
+    for arm in published.arms:
+        if arm in set(tables.scores.arm):
+            claims.append(Claim(better=name, than=arm, source="this run"))
+    fields = dict(published)
+    fields |= {"arms": {**published.arms, name: list(options)}, "claims": claims}
+    return CheckedStudy(**fields, checked=name, checked_searches=searches, published=published)
 
 
-def _print_result(name: str, ranking: pd.DataFrame, judged: pd.DataFrame) -> None:
-    """Prints the rank of an arm, and its differences from the others, in order of their rank."""
+def _conclude(
+    study: CheckedStudy, results: Results, outputs: Path, command: str, quick: bool
+) -> None:
+    """Prints the rank of the checked arm, and writes its page.
+
+    Args:
+        study: with the arm.
+        results: of all arms.
+        outputs: folder of the page.
+        command: that repeats the row.
+        quick: whether it is no evidence.
+    """
+    name, comparison = study.checked, Comparison(study, results)
+    ranking = comparison.rank_arms()
+    claims = comparison.judge_claims(ranking)
+    places = dict(zip(ranking.arm, range(len(ranking)), strict=True))
+    claims = claims.sort_values("than", key=lambda arms: arms.map(places))
+    pictures = outputs / f"{name}_page"
+    draw_scores(ranking, pictures / "scores.png", highlighted=name)
+    draw_claims(study, claims, pictures / "claims.png")
+    draw_curves(results, pictures / "curves.png")
+    row = results.scores[results.scores.arm == name].iloc[0]
+    of_others = results.trials[results.trials.arm != name]
+    missing = len(study.arms) - len(ranking)
+    page = render(
+        "check.md.jinja",
+        title=list_titles(name)[quick],
+        name=name,
+        study=study,
+        published=STUDY,
+        command=command,
+        quick=quick,
+        trials=QUICK_TRIALS,
+        others_trials=of_others.groupby(["arm", "search"]).size().max(),
+        device=row.device,
+        missing=missing,
+        arms=len(study.published.arms),
+        ranking_table=page_tables.ranking_table(study, ranking),
+        claims_table=page_tables.claims_table(claims, results),
+        lengths_table=page_tables.lengths_table(ranking, results),
+        chosen=page_tables.chosen_values(study, results.trials[results.trials.arm == name]),
+    )
+    path = outputs / f"{name}_page.md"
+    write_text(path, page)
+    _print_result(name, ranking, claims)
+    if missing:
+        print(f"{missing} arms of the comparison have no search yet: ranks will change")
+    if quick:
+        print("quick: a first look, no evidence")
+    print_plain(f"page        {path}")
+
+
+def _print_result(name: str, ranking: pd.DataFrame, claims: pd.DataFrame) -> None:
+    """Prints the rank of an arm, and its differences from the others."""
     row = ranking.set_index("arm").loc[name]
     ranks = describe_rank(row.rank_low, row.rank_high)
-    print(f"MAP@R {row.map_at_r:.2f} ± {row.half:.2f}, rank {ranks} of {len(ranking)}")
-    places = dict(zip(ranking.arm, range(len(ranking)), strict=True))
-    judged = judged.sort_values("than", key=lambda arms: arms.map(places))
+    score = f"MAP@R {row.map_at_r:.2f} ± {row.half:.2f} (separated)"
+    print(f"{score}, rank {ranks} of {len(ranking)}")
     print(f"{'points':>6}  {'interval':16}  {'verdict':13}  compared with")
-    for claim in judged.itertuples():
+    for claim in claims.itertuples():
         interval = f"{claim.low:+6.2f} to {claim.high:+6.2f}"
         print_plain(f"{claim.points:+6.2f}  {interval}  {claim.verdict:13}  {claim.than}")
 
@@ -138,8 +211,12 @@ def count_steps(published: Results, trials: int | None = None) -> int:
     return int(folds * (trials * lengths.iloc[0] + lengths.sum()))
 
 
-def _check_counts(features: Path, published: Results) -> None:
-    """Raises UserError if other images or classes are tested, before anything is trained."""
+def check_counts(features: Path, published: Results) -> None:
+    """Checks that stored features are of the images that a comparison tests.
+
+    Raises:
+        UserError: other images or classes are tested.
+    """
     index = read_features(features)
     is_tested = index.roles == "test"
     tested, classes = int(is_tested.sum()), len(set(index.labels[is_tested]))

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 
-from dml.runs.figures.drawing import BLUE, GREY, Figure, plt, tidy
+from dml.runs.figures.drawing import BLUE, GREY, ORANGE, Figure, plt, tidy
 from studies.comparison.agreement import Agreement
 from studies.comparison.declaration import Declaration
 from studies.comparison.results import Results
@@ -22,13 +22,14 @@ ABOVE: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 1)}  # a leg
 SHADES = ("0.75", "0.5", BLUE)  # of the lengths of training, the longest last
 
 
-def draw_scores(ranking: pd.DataFrame, path: Path) -> None:
-    """Draws MAP@R of all arms, with the intervals of a new search."""
+def draw_scores(ranking: pd.DataFrame, path: Path, highlighted: str = "") -> None:
+    """Draws MAP@R of all arms, with the intervals of a new search; one arm in another color."""
     figure, axis = _draw_rows(len(ranking))
     rows = ranking[::-1].reset_index(drop=True)
     low, high = rows.map_at_r - rows.half, rows.map_at_r + rows.half
-    axis.hlines(rows.index, low, high, color=BLUE, lw=3, alpha=0.4)
-    axis.scatter(rows.map_at_r, rows.index, color=BLUE, s=20, zorder=3)
+    colors = rows.arm.map({highlighted: ORANGE}).fillna(BLUE)
+    axis.hlines(rows.index, low, high, color=colors, lw=3, alpha=0.4)
+    axis.scatter(rows.map_at_r, rows.index, color=colors, s=20, zorder=3)
     untrained = ranking.untrained.mean()
     axis.axvline(untrained, color=GREY, ls=":", label="before training")
     # The bar of an arm whose searches differ widely would make all others short: it is cut.

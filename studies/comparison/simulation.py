@@ -1,7 +1,7 @@
-"""Coverage of the intervals of a comparison, in made comparisons.
+"""Coverage of the intervals of a comparison, in simulated ones.
 
-A made comparison has the arms, numbers of searches and claims of a declaration, and scores drawn
-from the first edition of heads_emoji:
+A simulated comparison has the arms, numbers of searches and claims of a declaration, and scores
+drawn from the first edition of heads_emoji:
 
 - each arm is one of the finished study, drawn with replacement; the arms of the first claim are
   the same one, so that their expected difference is 0;
@@ -99,7 +99,7 @@ Source = Mapping[str, SourceArm | MeasuredArm]
 
 
 class Coverage(NamedTuple):
-    """Shares of made comparisons.
+    """Shares of simulated comparisons.
 
     Attributes:
         noise: median of the pooled standard deviation of a search, in points.
@@ -139,22 +139,22 @@ def simulate(
         source: arms of a finished study.
         images: number of images of its C classes.
         margins: of equivalence, in points.
-        comparisons: number of made comparisons.
+        comparisons: number of simulated comparisons.
         seed: of the draws.
         are_equal: whether all arms have the same expected score.
     """
     rng = np.random.default_rng(seed)
     rows = []
     for _ in range(comparisons):
-        rows.append(_Made(study, source, images, rng, are_equal).describe())
+        rows.append(_Simulated(study, source, images, rng, are_equal).describe())
     table = pd.DataFrame(rows)
     ends, noise = table.pop("end"), float(table.pop("noise").median())
     equivalent = {margin: float((ends < margin).mean()) for margin in margins}
     return Coverage(noise, **table.mean().to_dict(), equivalent=equivalent)
 
 
-class _Made:
-    """A made comparison; arguments as those of `simulate`."""
+class _Simulated:
+    """A simulated comparison; arguments as those of `simulate`."""
 
     def __init__(
         self,

@@ -58,6 +58,21 @@ def test_command_that_makes_no_sense_is_explained(command, message, capsys):
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("notanaddress", "--url 'notanaddress': not an address"),
+        ("photos.zip=https://x/y.zip", "cub has no file photos.zip"),
+    ],
+)
+def test_addresses_are_checked_before_weights_are_downloaded(
+    url, message, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr("dml.cli.prepare_command._fetch_first", lambda _: pytest.fail("download"))
+    assert prepare(["cub", "--url", url, "--root", str(tmp_path)]) == 1
+    assert message in capsys.readouterr().err
+
+
 def test_names_of_published_datasets():
     assert set(PUBLISHED) == set(SOURCES)
 

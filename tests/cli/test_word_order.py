@@ -114,14 +114,16 @@ def test_files_with_such_names_are_words_like_others(folder, capsys):
     assert capsys.readouterr().err.startswith("error: run: nowhere is not a run folder")
 
 
-def test_glyphs_are_drawn_into_a_new_folder_or_their_own(folder):
+def test_glyphs_are_drawn_into_their_own_folder_or_where_they_are_asked_for(folder):
     with pytest.raises(ConfigError, match="add data=folder"):
         refuse_root_without_data(["data.root=photos"])
     with pytest.raises(ConfigError, match="add data=folder"):
         refuse_root_without_data(["data.root=photos.npz"])
-    for words in (["data=cub"], ["data=folder"], ["experiment=mft_table2"]):
-        refuse_root_without_data([*words, "data.root=photos"])
     (folder / "empty").mkdir()
+    for root in ("empty", "misspelled"):
+        with pytest.raises(ConfigError, match="data=glyphs to draw them there"):
+            refuse_root_without_data([f"data.root={root}"])
+    for words in (["data=cub"], ["data=folder"], ["data=glyphs"], ["experiment=mft_table2"]):
+        refuse_root_without_data([*words, "data.root=photos"])
     (folder / "photos" / "glyphs").mkdir()
-    for root in ("empty", "new", "photos"):
-        refuse_root_without_data([f"data.root={root}"])
+    refuse_root_without_data(["data.root=photos"])

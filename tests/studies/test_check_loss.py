@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from dml.core.errors import UserError
+from studies import check_loss
 from studies.comparison import check
 from studies.comparison.declaration import Claim
 from studies.comparison.trainings import train_search
@@ -79,7 +80,7 @@ def test_a_loss_is_ranked_among_the_published_ones(ranked, capsys):
     assert "`yours` above `proxy_anchor`" in page
     assert "loss.scale=" in page
     assert "studies/compare.py" not in page  # which knows the declared arms only
-    (command,) = re.findall("`python (studies/check_loss.py [^`]*)`", page)
+    (command,) = re.findall("^    python (studies/check_loss.py .*)$", page, re.M)
     script, features, *options = shlex.split(command)
     assert (Path(__file__).parents[2] / script).exists()
     assert Path(features).exists()
@@ -115,12 +116,37 @@ def test_a_loss_without_gradient_is_named(ranked):
 
 def test_a_quick_look_is_marked(ranked, capsys):
     folder = ranked("loss=ms", quick=True)
-    assert "no evidence" in (folder / "yours_page.md").read_text()
-    assert "no evidence" in capsys.readouterr().out
+    page = (folder / "yours_page.md").read_text()
+    assert "one search of 3 trials, others have 2" in page
+    assert re.search(r"^\| `yours` \| .* \| 1 \|", page, re.M)
+    assert "30 of its 32 arms have none" not in page  # both arms of this study are there
+    text = capsys.readouterr().out
+    assert "first, 100 steps without a search" in text
+    assert "no evidence" in text
+
+
+def test_a_loss_is_checked_again_by_the_same_command(ranked, published, tmp_path, capsys):
+    """First quickly, then fully, and once more: the page is of this command."""
+    words = [str(published[1]), "loss=ms", "--name", "yours", "--outputs", str(tmp_path)]
+    for quick in (["--quick"], [], []):
+        assert check_loss.main([*words, *quick]) == 0
+    assert "(quick" not in (tmp_path / "yours_page.md").read_text()
+    (tmp_path / "yours_page.md").write_text("# my notes\n")
+    assert check_loss.main(words) == 1
+    assert "did not write it" in capsys.readouterr().err
+
+
+def test_features_that_are_missing(ranked, published, tmp_path):
+    with pytest.raises(UserError, match="does not exist; make features"):
+        check.check_loss(tmp_path / "features.npz", ["loss=ms"], "yours", False, tmp_path)
+    with pytest.raises(UserError, match=r"--outputs: .* cannot be written to"):
+        check.check_loss(published[1], ["loss=ms"], "yours", False, published[1])
 
 
 def test_names_of_the_study_and_other_features_are_refused(ranked, published, tmp_path):
-    with pytest.raises(UserError, match="is a row of the study; give yours another name"):
+    with pytest.raises(
+        UserError, match="proxy_anchor is a row of the study; give yours another name"
+    ):
         check.check_loss(published[1], ["loss=ms"], "proxy_anchor", False, tmp_path)
     other = write(tmp_path / "other.npz", classes=20)
     with pytest.raises(UserError, match="not the features of the study: 60 images of 10"):

@@ -288,6 +288,32 @@ def rows_of(tables, arm, number):
     return Results(**parts)
 
 
+def test_features_of_other_images_are_not_trained_on(small, tmp_path, monkeypatch):
+    """Also where no table of the new folder says what the features are."""
+    study, _, tables = small
+    (tmp_path / "published").mkdir()
+    (tmp_path / "published" / "small").symlink_to(tables)
+    monkeypatch.setattr(command, "PAGES", tmp_path / "published")
+    other = write(tmp_path / "other.npz", classes=20)
+    options = Namespace(study="small", data=other, minutes=None, commit=False)
+    with pytest.raises(UserError, match="not the features of the study: 60 images of 10 test"):
+        command._train(study, [("ms", 0)], options, "new", tmp_path / "runs", tmp_path / "new")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--arms ms", "--arms, --minutes and --commit: are for training"),
+        ("--commit", "give the data, too"),
+        ("missing.npz --arms ms,,msn", "--arms: no ''"),
+        ("missing.npz --arms proxy_ancor", "did you mean 'proxy_anchor'?"),
+    ],
+)
+def test_words_that_have_no_effect_or_name_no_arm(words, message, capsys):
+    assert command.main(["heads_emoji", *words.split()]) == 2
+    assert message in capsys.readouterr().err
+
+
 def test_rows_of_earlier_versions_of_a_declaration_remain(small):
     _, _, tables = small
     results = Results.read(tables)
@@ -370,7 +396,7 @@ def few_arms():
     return STUDY.model_copy(update={"arms": arms, "claims": claims})
 
 
-def test_coverage_in_made_comparisons(few_arms):
+def test_coverage_in_simulated_comparisons(few_arms):
     source = normal_source(np.random.default_rng(0))
     images = np.full(80, 5)
     coverage = simulation.simulate(few_arms, source, images, (0.1, 5), 150)

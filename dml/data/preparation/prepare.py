@@ -147,23 +147,39 @@ def _assign_urls(dataset: DatasetSource, urls: Sequence[str], local: Sources) ->
     names = [file.name for file in dataset.files]
     assigned: Sources = {}
     known, other = dict[str, str](), dict[str, str]()  # address → the last part of its path
+    for name, address in read_urls(dataset, urls):
+        if name:
+            assigned[name] = [address]
+            continue
+        last = Path(address.partition("?")[0]).name
+        kind = known if last in names else other
+        kind[address] = last
+    assigned |= local
+    for address, last in known.items():
+        assigned.setdefault(last, [address])
+    for address, last in other.items():
+        assigned[_find_name(dataset, last, address, [*assigned])] = [address]
+    return assigned
+
+
+def read_urls(dataset: DatasetSource, urls: Sequence[str]) -> list[tuple[str, str]]:
+    """Returns the name of a file, or an empty text, and the address of each `--url`.
+
+    Raises:
+        UserError: the dataset has no such file, or an address is none.
+    """
+    names = [file.name for file in dataset.files]
+    pairs = []
     for url in urls:
         name, _, address = url.partition("=")
         if name in names:
-            assigned[name] = [_check_address(address)]
+            pairs.append((name, _check_address(address)))
             continue
         if "://" not in name and "://" in address:
             hint = nearest(name, names) or f"; its files are {' and '.join(names)}"
             raise UserError(f"--url {url}: {dataset.name} has no file {name}{hint}")
-        last = Path(_check_address(url).partition("?")[0]).name
-        kind = known if last in names else other
-        kind[url] = last
-    assigned |= local
-    for url, last in known.items():
-        assigned.setdefault(last, [url])
-    for url, last in other.items():
-        assigned[_find_name(dataset, last, url, [*assigned])] = [url]
-    return assigned
+        pairs.append(("", _check_address(url)))
+    return pairs
 
 
 def _check_address(address: str) -> str:

@@ -1,0 +1,137 @@
+"""The tables of the page of a comparison, as Markdown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from scripts.docs.markdown import code, table
+from studies.comparison.agreement import Agreement
+from studies.comparison.declaration import Declaration
+from studies.comparison.ranking_table import list_remarks
+from studies.comparison.results import Results
+from studies.comparison.statistics import VERDICTS, describe_rank
+
+
+def ranking_table(study: Declaration, ranking: pd.DataFrame) -> str:
+    """Returns the ranking, of `Comparison.rank_arms`."""
+    rows = []
+    for row in ranking.itertuples():
+        difference = "reference"
+        if row.arm != study.reference:
+            difference = f"{row.points:+.2f} ({row.low:+.2f} to {row.high:+.2f})"
+        mark = "" if row.is_pooled else "\\*"
+        cells = [code(row.arm), f"{row.map_at_r:.2f} ± {row.half:.2f}{mark}", str(row.searches)]
+        cells += [_write_number(row.spread, ".2f"), difference]
+        cells += [describe_rank(row.rank_low, row.rank_high), f"{row.precision_at_1:.2f}"]
+        rows.append([*cells, _remark(row)])
+    minus = f"minus {code(study.reference)}"
+    return table(["arm", "MAP@R", "searches", "SD", minus, "ranks", "P@1", "remarks"], rows)
+
+
+def _remark(row: Any) -> str:
+    remarks = list_remarks(row)
+    if row.stages > 1:
+        remarks.append(f"{row.stages:.1f} stages")
+    edges = ", ".join(map(code, row.edges.split()))
+    if edges:
+        remarks.append(f"end of its range: {edges}")
+    return ", ".join(remarks)
+
+
+def lengths_table(ranking: pd.DataFrame, results: Results) -> str:
+    """Returns the scores of each length of training, in the order of a ranking."""
+    means = results.runs().map_at_r.groupby(["arm", "epochs"]).mean().unstack()
+    rows = []
+    for row in ranking.itertuples():
+        scores = [_write_number(score, ".2f") for score in means.loc[row.arm]]
+        rows.append([code(row.arm), *scores, _write_number(row.gain, "+.2f")])
+    columns = ["arm", *map("{} steps".format, list_lengths(results)), "gain"]
+    return table(columns, rows)
+
+
+def claims_table(claims: pd.DataFrame, results: Results) -> str:
+    """Returns the claims, of `Comparison.judge_claims`; empty without one."""
+    if claims.empty:
+        return ""
+    means = results.runs().map_at_r.groupby(["arm", "epochs"]).mean().unstack()
+    rows = []
+    for row in claims.itertuples():
+        claim = f"{code(row.better)} above {code(row.than)} ({row.source})"
+        p = "< 0.001"
+        if row.p >= 0.001:
+            p = f"{row.p:.3f}"
+        interval = f"{row.low:+.2f} to {row.high:+.2f}"
+        cells = [claim, f"{row.points:+.2f}", interval, p, f"**{row.verdict}**"]
+        for points in means.loc[row.better] - means.loc[row.than]:
+            cells.append(_write_number(points, "+.2f"))
+        rows.append(cells)
+    columns = ["claim", "difference", "interval", "p", "verdict"]
+    columns += map("{} steps".format, list_lengths(results))
+    return table(columns, rows)
+
+
+def verdicts_table(study: Declaration) -> str:
+    """Returns the verdicts, and when each is given."""
+    rows = []
+    for verdict, when in VERDICTS.items():
+        if verdict == "equivalent" and study.margin is None:
+            continue
+        name = verdict
+        if verdict == "equivalent":
+            name = f"equivalent (±{study.margin:g})"
+        values = {"plateau": f"{study.plateau:g}", "margin": f"{study.margin}"}
+        rows.append([f"*{name}*", when.format(**values)])
+    return table(["verdict", "when"], rows)
+
+
+def agreement_table(agreement: Agreement, here: str, there: str) -> str:
+    """Returns the verdicts on claims with two datasets, of which the names are given."""
+    rows = []
+    for row in agreement.claims.itertuples():
+        rows.append([f"{code(row.better)} above {code(row.than)}", row.there, row.here])
+    return table(["claim", f"with {there}", f"with {here}"], rows)
+
+
+def options_table(study: Declaration, results: Results) -> str:
+    """Returns the options of each arm, and the values that its searches chose."""
+    rows = []
+    trials = results.trials
+    for arm, options in study.arms.items():
+        of_arm = trials[trials.arm == arm]
+        chosen = chosen_values(study, of_arm)
+        if chosen:
+            rows.append([code(arm), code(" ".join(options)), "<br>".join(chosen)])
+    return table(["arm", "options", "values that each search chose"], rows)
+
+
+def chosen_values(study: Declaration, trials: pd.DataFrame) -> list[str]:
+    """Returns the values that each search of an arm chose, from the trials of this arm."""
+    texts = []
+    for key, search in trials.groupby(keys_of_trials(study)[1:]):
+        label = f"{key[1]} epochs: " if study.search_each_length else ""
+        texts.append(f"{label}{_describe_best(search)}")
+    return texts
+
+
+def keys_of_trials(study: Declaration) -> list[str]:
+    """Returns the columns that name the trials of which the best one was trained."""
+    return ["arm", "search", "epochs"] if study.search_each_length else ["arm", "search"]
+
+
+def _describe_best(trials: pd.DataFrame) -> str:
+    trials = trials.dropna(axis=1, how="all")
+    best = trials.loc[trials.value.idxmax()]
+    best = best.drop(["arm", "search", "epochs", "number", "state", "value"], errors="ignore")
+    return code(" ".join(f"{name}={value:.3g}" for name, value in best.items()))
+
+
+def list_lengths(results: Results) -> list[str]:
+    """Returns the lengths of training in steps, such as `2,000`."""
+    return [f"{steps:,.0f}" for steps in results.scores.groupby("epochs").steps.max()]
+
+
+def _write_number(number: float, form: str) -> str:
+    """Returns a number as text; a dash where it is not known."""
+    return "–" if pd.isna(number) else format(number, form)  # noqa: RUF001
