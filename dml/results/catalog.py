@@ -85,7 +85,8 @@ def find_problem(name: str, known: Sequence[str] | None = None) -> str:
         return ""
     if "," in name:
         return f"experiment: {name} are several; name one at a time"
-    return f"experiment: no '{name}'{nearest(name, known)}"
+    hint = nearest(name, known) or f"; one of {' | '.join(known)}"
+    return f"experiment: no '{name}'{hint}"
 
 
 def load_experiment(name: str) -> ExperimentConfig:
