@@ -68,9 +68,6 @@ def write_page(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Writes `<name>.md`, and pictures and ranking into `<name>/`; returns ranking and claims.
 
-    Of many arms there is a picture `summary`, of the best arm, the reference and the arms of the
-    claims.
-
     Args:
         study: its declaration.
         results: of its arms, with two searches of one of them at least.
@@ -85,14 +82,7 @@ def write_page(
     pictures = folder / name
     pictures.mkdir(parents=True, exist_ok=True)
     write_ranking(study, results, ranking, pictures / "ranking.csv")
-    draw_scores(ranking, pictures / "scores.png")
-    if len(ranking) > MANY:
-        shown = {ranking.arm.iloc[0], study.reference, *study.claimed()}
-        draw_scores(ranking[ranking.arm.isin(shown)], pictures / "summary.png")
-    draw_differences(study, ranking, pictures / "differences.png")
-    draw_curves(results, pictures / "curves.png")
-    if not claims.empty:
-        draw_claims(study, claims, pictures / "claims.png")
+    _draw_pictures(study, results, ranking, claims, pictures)
     agreement, agreement_table = None, ""
     if study.compared_with and sibling:
         agreement = find_agreement(comparison, sibling, study.compared_with.without)
@@ -138,6 +128,27 @@ def write_page(
     )
     write_text(folder / f"{name}.md", text)
     return ranking, claims
+
+
+def _draw_pictures(
+    study: Declaration,
+    results: Results,
+    ranking: pd.DataFrame,
+    claims: pd.DataFrame,
+    folder: Path,
+) -> None:
+    """Draws scores, differences, curves and claims; of many arms a summary, too.
+
+    The summary has the best arm, the reference and the arms of the claims.
+    """
+    draw_scores(ranking, folder / "scores.png")
+    if len(ranking) > MANY:
+        shown = {ranking.arm.iloc[0], study.reference, *study.claimed()}
+        draw_scores(ranking[ranking.arm.isin(shown)], folder / "summary.png")
+    draw_differences(study, ranking, folder / "differences.png")
+    draw_curves(results, folder / "curves.png")
+    if not claims.empty:
+        draw_claims(study, claims, folder / "claims.png")
 
 
 def render(template: str, **values: Any) -> str:
