@@ -159,7 +159,7 @@ def _conclude(
         ranking_table=page_tables.ranking_table(study, ranking),
         claims_table=page_tables.claims_table(claims, results),
         lengths_table=page_tables.lengths_table(ranking, results),
-        chosen=page_tables.chosen_values(study, results.trials[results.trials.arm == name]),
+        chosen=page_tables.chosen_values(results.trials[results.trials.arm == name]),
     )
     path = outputs / f"{name}_page.md"
     write_text(path, page)

@@ -62,7 +62,6 @@ class Declaration(Strict):
         options: options of `train.py` of every arm, with the search.
         epochs: lengths of training. A search uses the first; the values that it chooses are
             trained for all of them.
-        search_each_length: each length has its own trials and values instead.
         evaluations: of each training run, whatever its length.
         searches: of an arm, each with seeds of its own.
         claimed_searches: of an arm of which `claims` speak.
@@ -88,7 +87,6 @@ class Declaration(Strict):
     images: str = ""
     options: list[str]
     epochs: Annotated[list[Count], Field(min_length=2)]
-    search_each_length: bool = False
     evaluations: Count
     searches: Searches
     claimed_searches: Searches

@@ -114,7 +114,7 @@ def write_page(
         unstable=[code(arm) for arm in comparison.noise.unstable],
         equal=2**0.5 * comparison.noise.pooled**0.5,
         lengths=page_tables.list_lengths(results),
-        trials=results.trials.groupby(page_tables.keys_of_trials(study)).size().max(),
+        trials=results.trials.groupby(["arm", "search"]).size().max(),
         folds=scores.fold.nunique(),
         images=comparison.images.sum(),
         classes=len(comparison.images),

@@ -100,30 +100,21 @@ def options_table(study: Declaration, results: Results) -> str:
     trials = results.trials
     for arm, options in study.arms.items():
         of_arm = trials[trials.arm == arm]
-        chosen = chosen_values(study, of_arm)
+        chosen = chosen_values(of_arm)
         if chosen:
             rows.append([code(arm), code(" ".join(options)), "<br>".join(chosen)])
     return table(["arm", "options", "values that each search chose"], rows)
 
 
-def chosen_values(study: Declaration, trials: pd.DataFrame) -> list[str]:
+def chosen_values(trials: pd.DataFrame) -> list[str]:
     """Returns the values that each search of an arm chose, from the trials of this arm."""
-    texts = []
-    for key, search in trials.groupby(keys_of_trials(study)[1:]):
-        label = f"{key[1]} epochs: " if study.search_each_length else ""
-        texts.append(f"{label}{_describe_best(search)}")
-    return texts
-
-
-def keys_of_trials(study: Declaration) -> list[str]:
-    """Returns the columns that name the trials of which the best one was trained."""
-    return ["arm", "search", "epochs"] if study.search_each_length else ["arm", "search"]
+    return [_describe_best(search) for _, search in trials.groupby("search")]
 
 
 def _describe_best(trials: pd.DataFrame) -> str:
     trials = trials.dropna(axis=1, how="all")
     best = trials.loc[trials.value.idxmax()]
-    best = best.drop(["arm", "search", "epochs", "number", "state", "value"], errors="ignore")
+    best = best.drop(["arm", "search", "number", "state", "value"], errors="ignore")
     return code(" ".join(f"{name}={value:.3g}" for name, value in best.items()))
 
 

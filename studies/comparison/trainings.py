@@ -47,9 +47,8 @@ def train_search(
     """
     seed = study.first_seed + SEED_STEP * number
     options = [f"data.root={data}", *study.options, *options, f"seed={seed}"]
-    lengths, trials = list[_Tables](), list[pd.DataFrame]()
+    lengths = list[_Tables]()
     for epochs in study.epochs:
-        is_searched = study.search_each_length or not lengths
         before = _processor_seconds()
         try:
             summary = _train_length(study, options, epochs, outputs)
@@ -59,19 +58,15 @@ def train_search(
             print_plain(f"{arm}, search {number}, {epochs} epochs: left out: {error}")
             continue
         cost = _processor_seconds() - before
-        if is_searched:
-            folder = Path(summary["folder"])
-            chosen = summary["search"]["params"]
-            trials.append(_read_trials(folder))
+        if not lengths:
+            folder, chosen = Path(summary["folder"]), summary["search"]["params"]
+            trials = _read_trials(folder)
             edges = " ".join(_find_edges(folder, chosen))
-        if study.search_each_length:
-            trials[-1].insert(0, "epochs", epochs)
-        elif is_searched:
             values = [f"{name}={value}" for name, value in chosen.items()]
             options = [*without_search(options), *values]
         lengths.append(_collect(summary, edges, cost))
     scores, classes, curves = (pd.concat(tables) for tables in zip(*lengths, strict=True))
-    results = Results(scores, classes, curves, pd.concat(trials))
+    results = Results(scores, classes, curves, trials)
     named = {}
     for name, table in results._asdict().items():
         named[name] = _name_rows(table, arm, number)

@@ -450,7 +450,7 @@ def test_the_expected_score_is_the_mean_of_many_searches():
 
 @pytest.fixture(scope="module")
 def of_images(tmp_path_factory):
-    """Two searches of two arms on images; each length has trials of its own."""
+    """Two searches of two arms on images, with a grid of two learning rates."""
     folder = tmp_path_factory.mktemp("images")
     options = [
         *("data=glyphs", "data.reader.classes=12"),
@@ -460,7 +460,7 @@ def of_images(tmp_path_factory):
         "+space.optim.lr={choices:[1e-3,1e-2]}",
     ]
     arms = {"contrastive": ["loss=contrastive"], "proxy_anchor": ["loss=proxy_anchor"]}
-    changes = {"features": "", "images": "made by a test", "search_each_length": True}
+    changes = {"features": "", "images": "made by a test"}
     changes |= {"options": options, "epochs": [2, 4], "evaluations": 2, "arms": arms, "claims": []}
     study = STUDY.model_copy(update=changes)
     for arm, number in command.list_searches(study, list(arms)):
@@ -471,32 +471,20 @@ def of_images(tmp_path_factory):
     return study, folder / "tables"
 
 
-def test_each_length_is_searched(of_images, tmp_path):
+def test_a_comparison_of_images(of_images, tmp_path):
     study, tables = of_images
     results = Results.read(tables)
-    assert set(results.trials.groupby(["arm", "search", "epochs"]).size()) == {2}
-    keys = ["arm", "search", "epochs"]
-    best = results.trials.set_index(keys).sort_values("value").groupby(keys)["optim.lr"].last()
-    assert set(best) <= {1e-3, 1e-2}
+    numbers = results.trials.groupby(["arm", "search"]).number.agg(list)
+    assert all(found == [0, 1] for found in numbers)
+    assert set(results.trials["optim.lr"]) == {1e-3, 1e-2}
     assert set(results.scores.edges) == {"optim.lr"}, "of two choices each is an end"
     assert results.scores.groupby("epochs").steps.unique().to_dict() == {2: [4], 4: [8]}
     write_page(study, results, tmp_path, "networks")
     page = (tmp_path / "networks.md").read_text("utf-8")
-    assert "2 trials for each of 4, 8 steps, each scored by the validation classes;" in page
-    assert "4 epochs: `optim.lr=0.0" in page
+    assert "2 trials of 4 steps, each scored by the validation classes; all values of" in page
     assert "**Each arm has" not in page  # those of claims have more
     assert "images by `made by a test`" in page
-    assert "of all" not in page.split("**Search**")[1].split("\n- ")[0]
-
-
-def test_a_search_of_each_length_trains_what_it_chose(of_images):
-    """The values of a shorter training are not taken over."""
-    _, tables = of_images
-    trials = Results.read(tables).trials
-    numbers = trials.groupby(["arm", "search", "epochs"]).number.agg(list)
-    assert all(found == [0, 1] for found in numbers)
-    values = trials.pivot_table(index=["arm", "search", "number"], columns="epochs", values="value")
-    assert not np.allclose(values[2], values[4]), "trials of a length have its steps"
+    assert "of all" not in page.split("**Search**")[1].split("grid")[0]
 
 
 def test_a_rank_correlation_with_its_interval():

@@ -226,10 +226,7 @@ def test_every_search_has_all_trials_folds_and_lengths(published):
     scores, trials, study = published.tables.scores, published.tables.trials, published.study
     assert scores.groupby(["arm", "search", "epochs"]).size().nunique() == 1
     assert set(scores.epochs) == set(study.epochs)
-    keys = ["arm", "search"]
-    if study.search_each_length:
-        keys.append("epochs")
-    assert trials.groupby(keys).size().nunique() == 1
+    assert trials.groupby(["arm", "search"]).size().nunique() == 1
     assert set(scores.arm) == set(trials.arm) <= set(study.arms)
     counts = scores.groupby("arm").search.nunique()
     assert all(counts[arm] <= study.count_searches(arm) for arm in counts.index)
