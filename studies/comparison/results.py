@@ -19,10 +19,15 @@ KEYS = ("arm", "search", "epochs")  # of a training run with its folds
 
 
 def write_tables(tables: Mapping[str, pd.DataFrame], folder: Path) -> None:
-    """Writes tables (name → table) as `<name>.csv.xz`."""
+    """Writes tables (name → table) as `<name>.csv.xz`.
+
+    Scores have six digits; values of trials have all of them, so that training runs can be
+    repeated exactly.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     for name, table in tables.items():
-        text = table.to_csv(index=False, lineterminator="\n", float_format="%.6g")
+        digits = None if name == "trials" else "%.6g"
+        text = table.to_csv(index=False, lineterminator="\n", float_format=digits)
         packed = lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME)
         write_bytes(folder / f"{name}{SUFFIX}", packed)
 

@@ -10,6 +10,7 @@ import pytest
 from omegaconf import OmegaConf
 from scipy import stats
 
+import dml
 from dml.core.errors import UserError
 from dml.core.locks import try_lock
 from studies import compare as command
@@ -18,7 +19,7 @@ from studies.comparison.agreement import correlate, find_agreement
 from studies.comparison.declaration import Claim, Sibling, read_declaration
 from studies.comparison.page import write_page
 from studies.comparison.results import IMAGES, Results
-from studies.comparison.trainings import train_search
+from studies.comparison.trainings import train_search, without_search
 from tests.runs.test_stored_features import write
 
 FILE = Path("studies/heads_emoji/declaration.yaml")
@@ -365,6 +366,22 @@ def test_a_search_repeated_elsewhere_has_equal_rows(small, tmp_path):
         repeated = getattr(again, name)
         repeated = repeated[repeated.arm == "ms"][rows.columns]
         pd.testing.assert_frame_equal(repeated.reset_index(drop=True), rows.reset_index(drop=True))
+
+
+def test_a_training_run_is_repeated_from_the_tables(small, tmp_path):
+    """The values of the best trial have all their digits."""
+    study, features, tables = small
+    published = Results.read(tables)
+    trials = published.trials[(published.trials.arm == "ms") & (published.trials.search == 1)]
+    best = trials.loc[trials.value.idxmax()].dropna()
+    best = best.drop(["arm", "search", "number", "state", "value"])
+    options = [f"data.root={features}", *without_search([*study.options, *study.arms["ms"]])]
+    options += [f"{name}={value}" for name, value in best.items()]
+    options += ["protocol.epochs=4", "protocol.evaluate_every=2", "seed=1000"]
+    summary = dml.train([*options, f"outputs={tmp_path}"])
+    rows = published.scores.set_index(["arm", "search", "epochs"]).loc[("ms", 1, 4)]
+    found = [100 * job["metrics"]["map_at_r"] for job in summary["jobs"]]
+    np.testing.assert_allclose(found, rows.sort_values("fold").map_at_r, rtol=1e-5)
 
 
 def test_the_page(small, tmp_path):
