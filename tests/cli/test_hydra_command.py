@@ -16,17 +16,17 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize(
-    ("word", "name", "remedy"),
+    ("words", "status", "name", "remedy"),
     [
-        ("seed=[", "seed=[", "quote special characters"),
-        ("data=cub", "data.root", "run: dml prepare cub"),
+        (["data=glyphs", "seed=["], 2, "seed=[", "quote special characters"),
+        (["data=cub"], 1, "data.root", "run: dml prepare cub"),
     ],
 )
-def test_a_mistake_in_a_sweep_is_one_line(command_line, tmp_path, word, name, remedy):
+def test_a_mistake_in_a_sweep_is_one_line(command_line, tmp_path, words, status, name, remedy):
     """`tests/config/test_explain.py` has those of single runs."""
     places = [f"outputs={tmp_path}", f"data.root={tmp_path}/data"]
-    status, _, err = command_line("-m", f"hydra.sweep.dir={tmp_path}/sweep", *places, word)
-    assert status == (1 if word == "data=cub" else 2)
+    found, _, err = command_line("-m", f"hydra.sweep.dir={tmp_path}/sweep", *places, *words)
+    assert found == status
     (line,) = err.strip().splitlines()
     assert line.startswith(f"error: {name}")
     assert remedy in line

@@ -179,7 +179,7 @@ def test_one_thing_that_fails_does_not_stop_the_others(models, use_hub, monkeypa
     [
         ([], 2, "for: name the runs"),
         (["experiment=mft_tabel1"], 2, "experiment: no 'mft_tabel1'; did you mean 'mft_table1'?"),
-        (["experiment=nope"], 2, "experiment: no 'nope'; one of ccp_figure2 | "),
+        (["experiment=nope"], 2, "experiment: no 'nope'; one of mft_table1 | "),
         (
             ["experiment=mft_table1,mft_table2"],
             2,
