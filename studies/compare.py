@@ -7,8 +7,8 @@
 
 Arms of claims come first: the first search of each, then the second. The rows of a search are in
 the tables at its end (`--commit`: in git too). Commands that are started side by side share the
-searches. The declaration, studies/<name>/declaration.yaml, is
-committed before the first training; the page prints that commit.
+searches. The declaration, studies/<name>/declaration.yaml, is committed before the first training;
+the page prints that commit.
 """
 
 from __future__ import annotations
@@ -41,15 +41,14 @@ if TYPE_CHECKING:
 
 STUDIES = Path(__file__).parent
 PAGES = STUDIES.parent / "docs" / "results"
-KINDS = ("heads_", "networks_")  # beginnings of the names of comparisons
 
 
 @report_errors
 def main(argv: list[str] | None = None) -> int:
     """Returns 0."""
     parser = Parser(__doc__)
-    declared = sorted(path.parent.name for path in STUDIES.glob("*_*/declaration.yaml"))
-    parser.add_argument("study", choices=[name for name in declared if name.startswith(KINDS)])
+    declared = sorted(path.parent.name for path in STUDIES.glob("*/declaration.yaml"))
+    parser.add_argument("study", choices=declared)
     parser.add_argument(
         "data", type=parse_path, nargs="?", help="file of features, folder of datasets"
     )
