@@ -46,7 +46,10 @@ def lengths_table(ranking: pd.DataFrame, results: Results) -> str:
     rows = []
     for row in ranking.itertuples():
         scores = [_write_number(score, ".2f") for score in means.loc[row.arm]]
-        rows.append([code(row.arm), *scores, _write_number(row.gain, "+.2f")])
+        gain = _write_number(row.gain, "+.2f")
+        if not pd.isna(row.gain_error):
+            gain += f" ± {row.gain_error:.2f}"
+        rows.append([code(row.arm), *scores, gain])
     columns = ["arm", *map("{} steps".format, list_lengths(results)), "gain"]
     return table(columns, rows)
 

@@ -197,18 +197,24 @@ class Comparison:
         classes = results.class_scores().groupby(level="arm").mean()
         self.compare = Pairs(classes, self.images, self.noise).compare
 
-    def gains(self) -> pd.Series:
-        """Returns arm → gain of its longest training over the best shorter one, in points.
+    def gains(self) -> pd.DataFrame:
+        """Returns a row per arm: the `gain` of its longest training, and the `gain_error`.
 
-        It is measured on the validation classes, as the mean over the searches; NaN where a search
-        lacks a length, since the loss did not stay finite.
+        The gain is that over the shorter length with the best mean, in points on the validation
+        classes, as the mean over the searches; its error is the standard error of this mean, NaN
+        of one search. Both are NaN where a search lacks a length, since the loss did not stay
+        finite.
         """
-        scores = self.results.runs().validation.unstack()
+        scores = self.results.runs().validation.unstack().reindex(columns=self.study.epochs)
         *shorter, longest = self.study.epochs
-        means = scores.reindex(columns=self.study.epochs).groupby("arm").mean()
-        gains = means[longest] - means[shorter].max(axis=1)
-        is_complete = scores.notna().all(axis=1).groupby("arm").all()
-        return gains.where(is_complete)
+        rows = {}
+        for arm, of_arm in scores.groupby("arm"):
+            gains = pd.Series(dtype=float)
+            if of_arm.notna().all(axis=None):
+                best = of_arm[shorter].mean().idxmax()
+                gains = of_arm[longest] - of_arm[best]
+            rows[arm] = {"gain": gains.mean(), "gain_error": gains.sem()}
+        return pd.DataFrame.from_dict(rows, orient="index")
 
     def least_half_width(self) -> float:
         """Returns the half-width of a claim's interval for two arms of the pooled variance.
@@ -227,10 +233,10 @@ class Comparison:
         of its searches), `is_pooled` (whether `half` is that of the pooled variance), `stages` and
         `best_step` (least of its searches), `points`, `low`, `high` (the difference from the
         reference with its simultaneous interval), `rank_low` to `rank_high` (ranks that the tests
-        of all pairs leave open), `gain` (of `gains`), `rising` (`gain` is `study.plateau` or more,
-        or unknown), `edges` (options that more than half of its searches chose at the end of a
-        range), `failed` (its searches found nothing better than the untrained head) and `complete`
-        (it has all searches that are declared).
+        of all pairs leave open), `gain`, `gain_error` (of `gains`), `rising` (`gain` is
+        `study.plateau` or more, or unknown), `edges` (options that more than half of its searches
+        chose at the end of a range), `failed` (its searches found nothing better than the untrained
+        head) and `complete` (it has all searches that are declared).
         """
         arms = self.chosen.groupby(level="arm")
         means = ["map_at_r", "precision_at_1", "untrained"]
@@ -252,7 +258,7 @@ class Comparison:
                 difference = (tested.points, *tested.interval(each))
             differences.append(difference)
         rows[["points", "low", "high"]] = differences
-        rows["gain"] = self.gains()
+        rows = rows.join(self.gains())
         rows["rising"] = ~(rows.gain < self.study.plateau)
         rows["edges"] = arms.edges.agg(_common_edges)
         rows["failed"] = rows.map_at_r <= rows.untrained

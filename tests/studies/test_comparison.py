@@ -117,6 +117,7 @@ def test_an_arm_without_its_longest_training_is_still_rising():
     assert ranking.rising.to_dict() == {name: name == "high" for name in MEANS}
     assert np.isnan(ranking.gain["high"])
     assert ranking.gain["low"] == pytest.approx(0.1)
+    assert ranking.gain_error["low"] == pytest.approx(0, abs=1e-9)
 
 
 def series(scores):

@@ -42,8 +42,10 @@ class Recomputed:
         counts = classes[classes.arm == IMAGES].iloc[0, 3:].astype(float)
         self.share = (counts / counts.sum()).to_numpy()
         self.lengths = {}  # arm, epochs → mean over searches of the mean over folds
+        self.validation = {}  # arm, epochs → score of each search
         for key, runs in scores.groupby(["arm", "epochs"]):
             self.lengths[key] = runs.groupby("search").map_at_r.mean().mean()
+            self.validation[key] = runs.groupby("search").validation.mean().to_numpy()
         self.searches, self.classes = {}, {}
         for arm in scores.arm.unique():
             of_arm = scores[scores.arm == arm]
@@ -151,7 +153,7 @@ def test_the_ranking_is_that_of_an_independent_computation(published):
     each = 1 - (1 - study.confidence) / (len(rows) - 1)
     ranks = recomputed.ranks(study.rank_level)
     for arm, _ in rows:
-        (line,) = re.findall(rf"^\| `{arm}` \| \d.* ± .*$", published.page, re.M)
+        (line,) = re.findall(rf"^\| `{arm}` \| [\d.]+ ± .*$", published.page, re.M)
         cells = [cell.strip() for cell in line.split("|")]
         _, _, score, searches, spread, difference, rank, *_ = cells
         assert numbers(score) == pytest.approx(recomputed.score(arm), abs=0.0051)
@@ -173,9 +175,15 @@ def test_scores_of_each_length_are_those_of_the_tables(published):
     section = published.page.partition("\n## Lengths of training")[2].partition("\n## ")[0]
     for arm in published.recomputed.searches:
         (line,) = re.findall(rf"^\| `{arm}` \| (.*) \|$", section, re.M)
-        *scores, _ = line.split(" | ")
+        *scores, gain = line.split(" | ")
         expected = [lengths[arm, n] for n in epochs]
         assert [float(score) for score in scores] == pytest.approx(expected, abs=0.0051)
+        *shorter, longest = (published.recomputed.validation[arm, n] for n in epochs)
+        gains = min((longest - scores for scores in shorter), key=np.mean)
+        expected = [gains.mean()]
+        if len(gains) > 1:
+            expected.append(stats.sem(gains))
+        assert numbers(gain) == pytest.approx(expected, abs=0.0051)
 
 
 def test_claims_are_those_of_an_independent_computation(published):
