@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import shlex
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pandas as pd
@@ -94,8 +96,11 @@ def check_loss(
     print_plain(f"first, {FIRST_STEPS} steps without a search, which show mistakes", flush=True)
     pace = _try_steps(published, options, features, outputs / f"{name}_first", tables)
     minutes = pace * searches * count_steps(tables, trials) / 60
+    begun = ""
+    if (outputs / name).exists():
+        begun = ", less what an earlier command did"
     print_plain(
-        f"training {name} takes about {minutes:.0f} core-minutes (on idle cores)", flush=True
+        f"training {name} takes about {minutes:.0f} core-minutes (on idle cores){begun}", flush=True
     )
     for number in range(searches):
         place = outputs / name / str(number)
@@ -234,7 +239,7 @@ def _try_steps(
 ) -> float:
     """Trains a hundred steps without a search, and returns the seconds of one.
 
-    A loss that lowers the scores is reported.
+    It prints the scores before and after, not what training prints: these are no results.
 
     Raises:
         UserError: the weights have not changed, or the features are not those of the study.
@@ -245,7 +250,8 @@ def _try_steps(
         if not option.startswith("protocol."):
             tried.append(option)
     tried.append(f"protocol.steps_per_epoch={FIRST_STEPS}")
-    summary = dml.train(tried)
+    with redirect_stdout(io.StringIO()):
+        summary = dml.train(tried)
     jobs, images = summary["jobs"], published.images()
     trained = 100 * summary["metrics"]["map_at_r"]["mean"]
     untrained = 100 * summary["untrained"]["map_at_r"]["mean"]
@@ -259,9 +265,10 @@ def _try_steps(
         )
     if trained == untrained:
         raise UserError("loss: no gradient; a hundred steps have not changed the network")
+    print(f"MAP@R {trained:.1f} % after {FIRST_STEPS} steps, {untrained:.1f} % before")
     if trained < untrained:
         print(
-            f"warning: after a hundred steps MAP@R is {trained:.1f} %, below {untrained:.1f} % of "
-            "the untrained head; is the sign of the loss right, or the learning rate too high?"
+            "warning: training lowers MAP@R; is the sign of the loss right, or the learning rate "
+            "too high?"
         )
     return sum(job["seconds"] for job in jobs) / sum(job["steps"] for job in jobs)

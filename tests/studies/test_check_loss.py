@@ -121,7 +121,10 @@ def test_a_quick_look_is_marked(ranked, capsys):
     assert re.search(r"^\| `yours` \| .* \| 1 \|", page, re.M)
     assert "30 of its 32 arms have none" not in page  # both arms of this study are there
     text = capsys.readouterr().out
-    assert "first, 100 steps without a search" in text
+    lines = text.splitlines()
+    assert lines[0].startswith("first, 100 steps without a search")
+    assert re.fullmatch(r"MAP@R [\d.]+ % after 100 steps, [\d.]+ % before", lines[1])
+    assert re.fullmatch(r"(warning: .*|training yours takes about .* \(on idle cores\))", lines[2])
     assert "no evidence" in text
 
 
@@ -130,6 +133,7 @@ def test_a_loss_is_checked_again_by_the_same_command(ranked, published, tmp_path
     words = [str(published[1]), "loss=ms", "--name", "yours", "--outputs", str(tmp_path)]
     for quick in (["--quick"], [], []):
         assert check_loss.main([*words, *quick]) == 0
+    assert capsys.readouterr().out.count("less what an earlier command did") == 2
     assert "(quick" not in (tmp_path / "yours_page.md").read_text()
     (tmp_path / "yours_page.md").write_text("# my notes\n")
     assert check_loss.main(words) == 1
