@@ -18,6 +18,7 @@ from studies.comparison.statistics import describe_rank
 from studies.pictures import save_small
 
 WIDTH = 6.0  # inches: readable on a telephone
+WIDEST = 3.0  # ratio of the widest bar that is drawn whole to the median bar
 ABOVE: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 1)}  # a legend over no row
 SHADES = ("0.75", "0.5", BLUE)  # of the lengths of training, the longest last
 
@@ -33,17 +34,19 @@ def draw_scores(ranking: pd.DataFrame, path: Path, highlighted: str = "") -> Non
     untrained = ranking.untrained.mean()
     axis.axvline(untrained, color=GREY, ls=":", label="before training")
     # The bar of an arm whose searches differ widely would make all others short: it is cut.
-    margin = max(1.2 * rows.half.median(), 0.05 * (rows.map_at_r.max() - untrained))
-    axis.set_xlim(min(rows.map_at_r.min(), untrained) - margin, rows.map_at_r.max() + margin)
+    is_whole = rows.half <= WIDEST * rows.half.median()
+    left = min(untrained, low[is_whole].min(), rows.map_at_r.min())
+    right = max(high[is_whole].max(), rows.map_at_r.max())
+    border = 0.03 * (right - left)
+    axis.set_xlim(left - border, right + border)
+    bars = "bars: 95 % of new searches"
+    if not is_whole.all():
+        bars += ", the widest cut at the border"
     names = []
     for row in rows.itertuples():
         names.append(f"{row.arm}  ({describe_rank(row.rank_low, row.rank_high)})")
     axis.set_yticks(range(len(rows)), names)
-    axis.set_xlabel(
-        "MAP@R on unseen classes (%)\n"
-        "bars: 95 % of new searches, cut at the border\n"
-        "in brackets: ranks"
-    )
+    axis.set_xlabel(f"MAP@R on unseen classes (%)\n{bars}\nin brackets: ranks")
     axis.legend(frameon=False, **ABOVE)
     save_small(figure, path)
 

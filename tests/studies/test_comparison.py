@@ -14,7 +14,7 @@ import dml
 from dml.core.errors import UserError
 from dml.core.locks import try_lock
 from studies import compare as command
-from studies.comparison import simulation, statistics
+from studies.comparison import pictures, simulation, statistics
 from studies.comparison.agreement import correlate, find_agreement
 from studies.comparison.declaration import Claim, Sibling, read_declaration
 from studies.comparison.page import write_page
@@ -118,6 +118,21 @@ def test_an_arm_without_its_longest_training_is_still_rising():
     assert np.isnan(ranking.gain["high"])
     assert ranking.gain["low"] == pytest.approx(0.1)
     assert ranking.gain_error["low"] == pytest.approx(0, abs=1e-9)
+
+
+def test_the_picture_shows_all_scores_and_cuts_the_widest_bar_only(monkeypatch):
+    figures = []
+    monkeypatch.setattr(pictures, "save_small", lambda figure, path: figures.append(figure))
+    columns = {"untrained": 13.0, "rank_low": 1, "rank_high": 4}
+    ranking = pd.DataFrame({"arm": list("abcd"), "map_at_r": [20, 19, 18, 5.0], **columns})
+    for halves, cut in ([1, 2, 1, 9], True), ([1, 2, 1, 1.5], False):
+        pictures.draw_scores(ranking.assign(half=halves), Path("not_written.png"))
+        (axis,) = figures.pop().axes
+        low, high = axis.get_xlim()
+        assert low < 5
+        assert high > 21
+        assert (low > 5 - halves[-1]) == cut
+        assert ("cut at the border" in axis.get_xlabel()) == cut
 
 
 def series(scores):
