@@ -6,6 +6,5 @@ plain_search    the engines for GPUs: one product and one topk, or faiss
 cpu_search      the engine for CPUs: the same candidates in a fraction of the time
 scaled_gallery  the gallery in tiles, scaled against overflow
 relevant_ranks  how many items are closer than each relevant one
-torch_threads   settings of PyTorch during a search
 full_ranking    the whole ranking, for MAP over all items
 """

@@ -16,11 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dml.core.torch_settings import full_float32
 from dml.retrieval.exact.cpu_search import CpuSearch
 from dml.retrieval.exact.order import squared_distances
 from dml.retrieval.exact.relevant_ranks import SLACK, ClassMembers, sort_relevant
 from dml.retrieval.exact.scaled_gallery import ScaledGallery, tile_size
-from dml.retrieval.exact.torch_threads import full_float32
 
 FEW_RELEVANT = 128  # mean number of relevant items, above which a sort is faster
 MOST_OPEN = 64  # mean number of items whose order float32 leaves open, for each relevant one

@@ -40,11 +40,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dml.core.blas_threads import one_thread_a_product
+from dml.core.torch_settings import fewer_threads
 from dml.retrieval.exact.plain_search import ForEach, PlainSearch
 from dml.retrieval.exact.products import Product, choose_product, multiply_by_torch
 from dml.retrieval.exact.running_top import SCORE_BITS, SPARE, RunningTop, row_bits
 from dml.retrieval.exact.scaled_gallery import ScaledGallery, as_queries
-from dml.retrieval.exact.torch_threads import fewer_threads
 
 BYTES_PER_WORKER = 24 << 20  # a tile of 9 MB and the buffers for the selection
 

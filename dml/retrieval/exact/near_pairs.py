@@ -30,8 +30,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dml.core.progress import show_progress
+from dml.core.torch_settings import fewer_threads
 from dml.retrieval.exact.order import find_scale, squared_distances
-from dml.retrieval.exact.torch_threads import fewer_threads
 
 Rows = NDArray[np.int64]
 Floats = NDArray[np.float64]

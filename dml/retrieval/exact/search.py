@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from dml.core.option_values import BACKENDS
+from dml.core.torch_settings import full_float32
 from dml.retrieval.exact.cpu_search import CpuSearch
 from dml.retrieval.exact.order import (
     nearest_of_all,
@@ -29,7 +30,6 @@ from dml.retrieval.exact.order import (
 from dml.retrieval.exact.plain_search import FaissSearch, PlainSearch
 from dml.retrieval.exact.relevant_ranks import ClassMembers, count_closer
 from dml.retrieval.exact.scaled_gallery import ScaledGallery, tile_size
-from dml.retrieval.exact.torch_threads import full_float32
 from dml.retrieval.inputs import (
     check_counts,
     check_embeddings,

@@ -1,4 +1,4 @@
-"""Settings of PyTorch for a search, restored when the last of several threads has ended its own."""
+"""Settings of PyTorch, restored when the last of several threads has ended its own work."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@ from threading import Barrier, Event, Thread
 import pytest
 import torch
 
+from dml.core.torch_settings import fewer_threads, full_float32
 from dml.retrieval import nearest_neighbors
-from dml.retrieval.exact.torch_threads import fewer_threads, full_float32
 
 
 @pytest.fixture
