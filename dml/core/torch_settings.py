@@ -46,10 +46,17 @@ _THREADS = HeldSetting(_read_threads, _write_threads)
 
 
 @contextmanager
+def threads_of_new_threads(share: int) -> Iterator[None]:
+    """Sets the threads that PyTorch has in threads that are started within the context."""
+    with _THREADS.hold(share):
+        yield
+
+
+@contextmanager
 def fewer_threads(share: int) -> Iterator[None]:
     """Sets the threads of PyTorch in the context, for this thread and new ones."""
     own = torch.get_num_threads()
-    with _THREADS.hold(share):
+    with threads_of_new_threads(share):
         torch.set_num_threads(share)
         try:
             yield

@@ -22,6 +22,7 @@ from dml.core.errors import UserError, first_line
 from dml.core.option_values import MAX_IMAGE_PIXELS
 from dml.core.plain_text import show_line
 from dml.core.regular_files import open_regular
+from dml.core.torch_settings import threads_of_new_threads
 from dml.data.image_formats import advise, prepare_format
 from dml.data.image_index import split_box
 from dml.data.packed_images import read_packed, split_packed
@@ -398,12 +399,12 @@ def map_in_threads(function: Callable[[Any], T], items: Iterable[Any]) -> Genera
     Unlike `Executor.map` alone this stores only a few results. An exception of the function is
     raised at its item and cancels the later items.
     """
-    rest, threads, previous = iter(items), os.cpu_count() or 1, torch.get_num_threads()
+    rest, threads = iter(items), os.cpu_count() or 1
     # One thread per item: otherwise torch would start several threads in each thread of the pool.
-    pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
-    try:
-        while some := list(islice(rest, 16 * threads)):
-            yield from pool.map(function, some)
-    finally:
-        pool.shutdown(cancel_futures=True)
-        torch.set_num_threads(previous)
+    with threads_of_new_threads(1):
+        pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
+        try:
+            while some := list(islice(rest, 16 * threads)):
+                yield from pool.map(function, some)
+        finally:
+            pool.shutdown(cancel_futures=True)

@@ -1,4 +1,4 @@
-"""Searches in several threads at once are exact, and leave PyTorch's settings as they were."""
+"""Work in several threads at once is exact, and leaves PyTorch's settings as they were."""
 
 from threading import Barrier, Event, Thread
 
@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from dml.core.torch_settings import fewer_threads, full_float32
+from dml.data.decode import map_in_threads
 from dml.retrieval import nearest_neighbors
 
 
@@ -54,6 +55,29 @@ def test_contexts_that_overlap(bfloat16):
     for thread in threads:
         thread.join()
     assert seen == ["ieee"]
+    assert settings() == before
+
+
+def test_images_that_are_decoded_by_two_threads(bfloat16):
+    """The one that begins first ends first."""
+    before = settings()
+    second_has_begun, first_has_ended = Event(), Event()
+
+    def decode():
+        images = map_in_threads(abs, range(-100, 0))
+        next(images)
+        second_has_begun.set()
+        first_has_ended.wait(10)
+        images.close()
+
+    first = map_in_threads(abs, range(-100, 0))
+    assert next(first) == 100
+    second = Thread(target=decode)
+    second.start()
+    second_has_begun.wait(10)
+    assert sum(first) == sum(range(100))
+    first_has_ended.set()
+    second.join()
     assert settings() == before
 
 
