@@ -27,6 +27,7 @@ from studies.comparison.pictures import (
 )
 from studies.comparison.ranking_table import COLUMNS, write_ranking
 from studies.comparison.results import SUFFIX, Results
+from studies.comparison.sensitivity import find_sensitive_claims
 from studies.comparison.statistics import Comparison
 
 TEMPLATES = Path(__file__).parent
@@ -91,6 +92,7 @@ def write_page(
         agreement_table = page_tables.agreement_table(agreement, *datasets)
         draw_agreement(agreement, *datasets, study.claimed(), pictures / "datasets.png")
     scores = results.scores
+    sensitive = find_sensitive_claims(comparison, ranking)
     text = render(
         "page.md.jinja",
         study=study,
@@ -98,6 +100,7 @@ def write_page(
         ranking_table=page_tables.ranking_table(study, ranking),
         lengths_table=page_tables.lengths_table(ranking, results),
         claims_table=page_tables.claims_table(claims, results),
+        sensitivity_table=page_tables.sensitivity_table(sensitive),
         verdicts_table=page_tables.verdicts_table(study),
         agreement=agreement,
         agreement_table=agreement_table,

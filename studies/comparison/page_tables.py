@@ -75,6 +75,20 @@ def claims_table(claims: pd.DataFrame, results: Results) -> str:
     return table(columns, rows)
 
 
+def sensitivity_table(rows: pd.DataFrame) -> str:
+    """Returns the claims of `find_sensitive_claims`; empty without one."""
+    if rows.empty:
+        return ""
+    claims = []
+    for row in rows.itertuples():
+        claims.append(f"{code(row.better)} above {code(row.than)}")
+    verdicts = rows.drop(columns=["better", "than"]).rename(columns={"verdict": "declared"})
+    cells = []
+    for claim, row in zip(claims, verdicts.itertuples(index=False), strict=True):
+        cells.append([claim, *row])
+    return table(["claim", *verdicts.columns], cells)
+
+
 def verdicts_table(study: Declaration) -> str:
     """Returns the verdicts, and when each is given."""
     rows = []

@@ -33,7 +33,7 @@ Bonferroni, the tests of all pairs by Holm.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -96,8 +96,15 @@ class Difference(NamedTuple):
         return self.points - half, self.points + half
 
 
-def measure_noise(scores: pd.Series) -> Noise:
-    """Returns the variance of a search, from a score per arm (index `arm`) and search.
+def measure_noise(
+    scores: pd.Series, pool: Collection[str] | None = None, outlier: float = OUTLIER
+) -> Noise:
+    """Returns the variance of a search.
+
+    Args:
+        scores: a score per arm (index `arm`) and search.
+        pool: arms over which the variance is pooled; None: all.
+        outlier: ratio of variances above which an arm is left out of the pool.
 
     Raises:
         ValueError: no arm has two searches.
@@ -111,9 +118,12 @@ def measure_noise(scores: pd.Series) -> Noise:
     others = (squares.sum() - squares) / (freedoms.sum() - freedoms).clip(lower=1)
     variances = squares / freedoms.clip(lower=1)
     has_variance = counts >= LEAST
-    is_outlier = has_variance & (variances > OUTLIER * others) & (others > 0)
-    freedom = int(freedoms[~is_outlier].sum())
-    pooled = float(squares[~is_outlier].sum() / max(1, freedom))
+    is_outlier = has_variance & (variances > outlier * others) & (others > 0)
+    is_in_pool = ~is_outlier
+    if pool is not None:
+        is_in_pool &= counts.index.isin(list(pool))
+    freedom = int(freedoms[is_in_pool].sum())
+    pooled = float(squares[is_in_pool].sum() / max(1, freedom))
     is_pooled = ~(has_variance & (variances > pooled))
     table = {
         "searches": counts,
@@ -187,12 +197,15 @@ class Comparison:
         noise: of a search, in points of MAP@R.
         images: number of images of each class.
         compare: two names → the first arm minus the second, a `Difference`.
+
+    Args:
+        noise: None: the declared estimate, by `measure_noise`.
     """
 
-    def __init__(self, study: Declaration, results: Results) -> None:
+    def __init__(self, study: Declaration, results: Results, noise: Noise | None = None) -> None:
         self.study, self.results = study, results
         self.chosen = results.choose_lengths()
-        self.noise = measure_noise(self.chosen.map_at_r)
+        self.noise = noise or measure_noise(self.chosen.map_at_r)
         self.images = results.images()
         classes = results.class_scores().groupby(level="arm").mean()
         self.compare = Pairs(classes, self.images, self.noise).compare

@@ -5,6 +5,7 @@ scipy, and shares no code with it.
 """
 
 import re
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from types import SimpleNamespace
@@ -60,22 +61,27 @@ class Recomputed:
             self.searches[arm], self.classes[arm] = points, np.mean(rows, axis=0)
         self.find_noise()
 
-    def find_noise(self):
+    def find_noise(self, pool=None, threshold=10):
         squares = {arm: np.var(y) * len(y) for arm, y in self.searches.items()}
         freedoms = {arm: len(y) - 1 for arm, y in self.searches.items()}
         outliers = set()
         for arm in squares:
             others = sum(squares[other] for other in squares if other != arm)
             others /= max(1, sum(freedoms[other] for other in squares if other != arm))
-            if freedoms[arm] >= 2 and squares[arm] / freedoms[arm] > 10 * others > 0:
+            if freedoms[arm] >= 2 and squares[arm] / freedoms[arm] > threshold * others > 0:
                 outliers.add(arm)
-        pooled = [arm for arm in squares if arm not in outliers]
+        pooled = [arm for arm in pool or squares if arm not in outliers]
         self.freedom = sum(freedoms[arm] for arm in pooled)
         self.variance = sum(squares[arm] for arm in pooled) / self.freedom
         self.own = {}
         for arm in squares:
             if freedoms[arm] >= 2 and squares[arm] / freedoms[arm] > self.variance:
                 self.own[arm] = squares[arm] / freedoms[arm]
+
+    def use_own_variances(self):
+        for arm, points in self.searches.items():
+            if len(points) > 1:
+                self.own[arm] = stats.tvar(points)
 
     def noise(self, arm):
         if arm in self.own:
@@ -204,6 +210,32 @@ def test_claims_are_those_of_an_independent_computation(published):
             assert corrected < 0.001
         else:
             assert float(p) == pytest.approx(corrected, abs=0.00051)
+
+
+def test_verdicts_that_other_estimates_of_the_noise_change(published):
+    """Those of the table, and no others."""
+    study, printed = published.study, {}
+    section = published.page.partition("how the noise of a search is estimated")[2]
+    section = section.partition("\n## ")[0]
+    for better, than, cells in re.findall(r"^\| `(\w+)` above `(\w+)` \| (.*) \|$", section, re.M):
+        printed[better, than] = cells.split(" | ")
+    untrained = published.tables.scores.groupby("arm").untrained.mean()
+    other = Recomputed(published.name)
+    learned = [arm for arm in other.searches if other.score(arm)[0] > untrained[arm]]
+    estimates = [other.use_own_variances]
+    for settings in {"threshold": np.inf}, {"pool": study.claimed()}, {"pool": learned}:
+        estimates.append(partial(other.find_noise, **settings))
+    level = 1 - (1 - study.confidence) / len(study.claims)
+    for place, estimate in enumerate(estimates, 1):
+        estimate()
+        for claim in study.claims:
+            pair = claim.better, claim.than
+            interval = other.difference(*pair).interval(level)
+            if pair in printed:
+                assert numbers(printed[pair][place]) == pytest.approx(interval, abs=0.0051)
+            else:
+                declared = published.recomputed.difference(*pair).interval(level)
+                assert np.prod(np.sign(declared)) == np.prod(np.sign(interval))
 
 
 def test_the_error_of_classes_is_that_of_a_bootstrap(published):
