@@ -162,7 +162,7 @@ def _conclude(
         missing=missing,
         arms=len(study.published.arms),
         ranking_table=page_tables.ranking_table(study, ranking),
-        claims_table=page_tables.claims_table(claims, results),
+        claims_table=page_tables.claims_table(claims, ranking, results),
         lengths_table=page_tables.lengths_table(ranking, results),
         chosen=page_tables.chosen_values(results.trials[results.trials.arm == name]),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import lzma
 from collections.abc import Sequence
+from math import comb, inf
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from studies.comparison.pictures import (
 from studies.comparison.ranking_table import COLUMNS, write_ranking
 from studies.comparison.results import SUFFIX, Results
 from studies.comparison.sensitivity import find_sensitive_claims
-from studies.comparison.statistics import Comparison
+from studies.comparison.statistics import LEAST, Comparison, measure_noise
 
 TEMPLATES = Path(__file__).parent
 PICTURES = ("scores", "summary", "differences", "claims", "curves", "datasets")
@@ -99,7 +100,7 @@ def write_page(
         name=name,
         ranking_table=page_tables.ranking_table(study, ranking),
         lengths_table=page_tables.lengths_table(ranking, results),
-        claims_table=page_tables.claims_table(claims, results),
+        claims_table=page_tables.claims_table(claims, ranking, results),
         sensitivity_table=page_tables.sensitivity_table(sensitive),
         verdicts_table=page_tables.verdicts_table(study),
         agreement=agreement,
@@ -108,7 +109,8 @@ def write_page(
         untrained=ranking.untrained.mean(),
         pooled=comparison.noise.pooled**0.5,
         freedom=comparison.noise.freedom,
-        widest=_describe_widest(comparison),
+        variation=_describe_variation(comparison, ranking),
+        pairs=_count_pairs(comparison, ranking),
         has_own=not ranking.is_pooled.all(),
         least_half=comparison.least_half_width(),
         repeated=_list_repeated(results),
@@ -173,23 +175,51 @@ def _describe_correlation(correlation: Correlation) -> str:
     return f"{correlation.rho:.2f} ({correlation.low:.2f} to {correlation.high:.2f})"
 
 
-def _describe_widest(comparison: Comparison) -> dict[str, Any]:
-    """Returns which arms vary least and most, and what the pool would be without the latter.
+def _describe_variation(comparison: Comparison, ranking: pd.DataFrame) -> dict[str, Any]:
+    """Returns which arms vary least and most, and how the arms of claims and the others do.
 
-    Keys: `least`, `most` (names), `least_spread`, `spread` (standard deviations), `ratio` (variance
-    of `most` over that of all others; NaN if unknown) and `without` (standard deviation of a search
-    without it).
+    Keys: `least`, `most` (arms that learned and have `LEAST` searches), `least_spread`, `spread`
+    (their standard deviations), `ratio` (variance of `most` over that of all others), `other_pool`
+    (pooled standard deviation without `most`, or with it if it is not in the pool), `claimed` and
+    `others` (pooled standard deviations; None where no arm has two searches).
     """
-    noise = comparison.noise
-    spreads = noise.arms.spread.dropna().sort_values()
+    noise, scores = comparison.noise, comparison.chosen.map_at_r
+    is_measured = (ranking.searches >= LEAST) & ~ranking.failed
+    spreads = noise.arms.spread[list(ranking[is_measured].arm)].sort_values()
+    groups: dict[str, Any] = {}
+    claimed = comparison.study.claimed()
+    for name, arms in {"claimed": claimed, "others": set(ranking.arm) - set(claimed)}.items():
+        of_group = measure_noise(scores, pool=arms)
+        groups[name] = of_group.pooled**0.5 if of_group.freedom else None
+    if spreads.empty:
+        return {"most": None, **groups}
     most = spreads.index[-1]
+    other_pool = noise.without(most)
+    if most in noise.unstable:
+        other_pool = measure_noise(scores, outlier=inf).pooled
     return {
         "least": code(spreads.index[0]),
         "least_spread": spreads.iloc[0],
         "most": code(most),
         "spread": spreads.iloc[-1],
         "ratio": noise.arms.ratio[most],
-        "without": noise.without(most) ** 0.5,
+        "other_pool": other_pool**0.5,
+        **groups,
+    }
+
+
+def _count_pairs(comparison: Comparison, ranking: pd.DataFrame) -> dict[str, int]:
+    """Returns how many pairs of arms there are, and how many the tests of all pairs tell apart.
+
+    Keys: `all`, `different`, and those of arms that learned, `all_learned`, `different_learned`.
+    """
+    learned = set(ranking[~ranking.failed].arm)
+    different = list(comparison.find_different_pairs(list(ranking.arm)))
+    return {
+        "all": comb(len(ranking), 2),
+        "different": len(different),
+        "all_learned": comb(len(learned), 2),
+        "different_learned": sum(learned.issuperset(pair) for pair in different),
     }
 
 

@@ -11,7 +11,7 @@ from studies.comparison.agreement import Agreement
 from studies.comparison.declaration import Declaration
 from studies.comparison.ranking_table import list_remarks
 from studies.comparison.results import Results
-from studies.comparison.statistics import VERDICTS, describe_rank
+from studies.comparison.statistics import LEAST, VERDICTS, describe_rank
 
 
 def ranking_table(study: Declaration, ranking: pd.DataFrame) -> str:
@@ -47,18 +47,23 @@ def lengths_table(ranking: pd.DataFrame, results: Results) -> str:
     for row in ranking.itertuples():
         scores = [_write_number(score, ".2f") for score in means.loc[row.arm]]
         gain = _write_number(row.gain, "+.2f")
-        if not pd.isna(row.gain_error):
-            gain += f" ± {row.gain_error:.2f}"
+        if row.searches >= LEAST and not pd.isna(row.gain_error):
+            gain += f" (SE {row.gain_error:.2f})"
         rows.append([code(row.arm), *scores, gain])
-    columns = ["arm", *map("{} steps".format, list_lengths(results)), "gain"]
+    columns = ["arm", *map("{} steps".format, list_lengths(results)), "gain (validation)"]
     return table(columns, rows)
 
 
-def claims_table(claims: pd.DataFrame, results: Results) -> str:
-    """Returns the claims, of `Comparison.judge_claims`; empty without one."""
+def claims_table(claims: pd.DataFrame, ranking: pd.DataFrame, results: Results) -> str:
+    """Returns the claims, of `Comparison.judge_claims`; empty without one.
+
+    Args:
+        ranking: of `Comparison.rank_arms`.
+    """
     if claims.empty:
         return ""
     means = results.runs().map_at_r.groupby(["arm", "epochs"]).mean().unstack()
+    precisions = ranking.set_index("arm").precision_at_1
     rows = []
     for row in claims.itertuples():
         claim = f"{code(row.better)} above {code(row.than)} ({row.source})"
@@ -69,10 +74,11 @@ def claims_table(claims: pd.DataFrame, results: Results) -> str:
         cells = [claim, f"{row.points:+.2f}", interval, p, f"**{row.verdict}**"]
         for points in means.loc[row.better] - means.loc[row.than]:
             cells.append(_write_number(points, "+.2f"))
+        cells.append(f"{precisions[row.better] - precisions[row.than]:+.2f}")
         rows.append(cells)
     columns = ["claim", "difference", "interval", "p", "verdict"]
     columns += map("{} steps".format, list_lengths(results))
-    return table(columns, rows)
+    return table([*columns, "P@1"], rows)
 
 
 def sensitivity_table(rows: pd.DataFrame) -> str:

@@ -1,4 +1,4 @@
-"""Verdicts on claims with other estimates of the noise of a search.
+"""Verdicts on claims with other estimates of the noise of a search, and without one search.
 
 The declared estimate (`studies/comparison/statistics.py`) decides. It pools the variance over arms
 that vary differently, and leaves out an arm beyond a threshold: a reader wants to know which
@@ -47,11 +47,27 @@ def use_own_variances(noise: Noise) -> Noise:
     return noise._replace(arms=arms)
 
 
-def find_sensitive_claims(comparison: Comparison, ranking: pd.DataFrame) -> pd.DataFrame:
-    """Returns a row per claim of which another estimate changes the verdict.
+def describe_without_a_search(comparison: Comparison, better: str, than: str) -> str:
+    """Returns how often the interval of a claim excludes 0 if a search of its arms is left out."""
+    results, study = comparison.results, comparison.study
+    each = 1 - (1 - study.confidence) / len(study.claims)
+    searches = sorted(pair for pair in results.searches() if pair[0] in (better, than))
+    excluded = 0
+    for arm, number in searches:
+        scores = results.scores
+        is_left_out = (scores.arm == arm) & (scores.search == number)
+        rest = Comparison(study, results._replace(scores=scores[~is_left_out]))
+        low, high = rest.compare(better, than).interval(each)
+        excluded += low > 0 or high < 0
+    return f"excludes 0 in {excluded} of {len(searches)} cases"
 
-    Columns are `better`, `than`, `verdict` (the declared one) and a column of texts for each of
-    `list_estimates`: verdict and interval.
+
+def find_sensitive_claims(comparison: Comparison, ranking: pd.DataFrame) -> pd.DataFrame:
+    """Returns a row per claim that is judged better or worse, or would be by another estimate.
+
+    Columns are `better`, `than`, `verdict` (the declared one), a column of texts for each of
+    `list_estimates` (verdict and interval), and `without a search`
+    (`describe_without_a_search`).
 
     Args:
         comparison: with the declared estimate.
@@ -61,12 +77,16 @@ def find_sensitive_claims(comparison: Comparison, ranking: pd.DataFrame) -> pd.D
     if claims.empty:
         return claims
     rows = claims[["better", "than", "verdict"]].copy()
-    is_sensitive = pd.Series(False, rows.index)
+    is_shown = claims.verdict.isin(["better", "worse"])
     for name, noise in list_estimates(comparison, ranking).items():
         other = Comparison(comparison.study, comparison.results, noise).judge_claims(ranking)
-        is_sensitive |= other.verdict != claims.verdict
+        is_shown |= other.verdict != claims.verdict
         texts = []
         for row in other.itertuples():
             texts.append(f"{row.verdict} ({row.low:+.2f} to {row.high:+.2f})")
         rows[name] = texts
-    return rows[is_sensitive]
+    rows = rows[is_shown]
+    cases = []
+    for row in rows.itertuples():
+        cases.append(describe_without_a_search(comparison, row.better, row.than))
+    return rows.assign(**{"without a search": cases})

@@ -34,7 +34,7 @@ def declared(name):
 class Recomputed:
     """Scores, noise and differences of a comparison, from its tables."""
 
-    def __init__(self, name):
+    def __init__(self, name, left_out=()):
         tables = {
             table: pd.read_csv(PAGES / name / f"{table}.csv.xz", dtype={"arm": str})
             for table in ("scores", "classes")
@@ -47,18 +47,22 @@ class Recomputed:
         for key, runs in scores.groupby(["arm", "epochs"]):
             self.lengths[key] = runs.groupby("search").map_at_r.mean().mean()
             self.validation[key] = runs.groupby("search").validation.mean().to_numpy()
-        self.searches, self.classes = {}, {}
+        self.searches, self.classes, self.precision = {}, {}, {}
         for arm in scores.arm.unique():
             of_arm = scores[scores.arm == arm]
-            points, rows = [], []
+            points, rows, precisions = [], [], []
             for search in sorted(of_arm.search.unique()):
+                if (arm, search) == left_out:
+                    continue
                 runs = of_arm[of_arm.search == search].groupby("epochs").mean(numeric_only=True)
                 length = runs.validation.idxmax()
                 points.append(runs.map_at_r[length])
+                precisions.append(runs.precision_at_1[length])
                 key = (classes.arm == arm) & (classes.search == search)
                 row = classes[key & (classes.epochs == length)]
                 rows.append(row.iloc[0, 3:].to_numpy(float))
             self.searches[arm], self.classes[arm] = points, np.mean(rows, axis=0)
+            self.precision[arm] = np.mean(precisions)
         self.find_noise()
 
     def find_noise(self, pool=None, threshold=10):
@@ -187,7 +191,7 @@ def test_scores_of_each_length_are_those_of_the_tables(published):
         *shorter, longest = (published.recomputed.validation[arm, n] for n in epochs)
         gains = min((longest - scores for scores in shorter), key=np.mean)
         expected = [gains.mean()]
-        if len(gains) > 1:
+        if len(gains) > 2:
             expected.append(stats.sem(gains))
         assert numbers(gain) == pytest.approx(expected, abs=0.0051)
 
@@ -197,7 +201,10 @@ def test_claims_are_those_of_an_independent_computation(published):
     for claim in study.claims:
         start = re.escape(f"| `{claim.better}` above `{claim.than}` ({claim.source}) |")
         (line,) = re.findall(rf"^{start}(.*)\|$", published.page, re.M)
-        points, interval, p, _, *of_lengths = (cell.strip() for cell in line.split("|"))
+        points, interval, p, _, *of_lengths, precision = map(str.strip, line.split("|"))
+        precisions = published.recomputed.precision
+        expected = precisions[claim.better] - precisions[claim.than]
+        assert float(precision) == pytest.approx(expected, abs=0.0051)
         distribution = published.recomputed.difference(claim.better, claim.than)
         expected = distribution.interval(1 - (1 - study.confidence) / count)
         assert numbers(points) == pytest.approx([distribution.mean()], abs=0.0051)
@@ -215,7 +222,7 @@ def test_claims_are_those_of_an_independent_computation(published):
 def test_verdicts_that_other_estimates_of_the_noise_change(published):
     """Those of the table, and no others."""
     study, printed = published.study, {}
-    section = published.page.partition("how the noise of a search is estimated")[2]
+    section = published.page.partition("**How firm the verdicts are.**")[2]
     section = section.partition("\n## ")[0]
     for better, than, cells in re.findall(r"^\| `(\w+)` above `(\w+)` \| (.*) \|$", section, re.M):
         printed[better, than] = cells.split(" | ")
@@ -226,6 +233,15 @@ def test_verdicts_that_other_estimates_of_the_noise_change(published):
     for settings in {"threshold": np.inf}, {"pool": study.claimed()}, {"pool": learned}:
         estimates.append(partial(other.find_noise, **settings))
     level = 1 - (1 - study.confidence) / len(study.claims)
+    for (better, than), cells in printed.items():
+        excluded, cases = 0, 0
+        for arm in (better, than):
+            for number in range(len(other.searches[arm])):
+                rest = Recomputed(published.name, left_out=(arm, number))
+                low, high = rest.difference(better, than).interval(level)
+                excluded += low * high > 0
+                cases += 1
+        assert cells[-1] == f"excludes 0 in {excluded} of {cases} cases"
     for place, estimate in enumerate(estimates, 1):
         estimate()
         for claim in study.claims:
