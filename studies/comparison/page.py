@@ -125,7 +125,7 @@ def write_page(
         classes=len(comparison.images),
         not_trained=_list_not_trained(study, results),
         not_level=[code(arm) for arm in ranking[ranking.rising].arm],
-        declared=", ".join(map(code, scores.declared.unique())),
+        declared=[code(commit) for commit in scores.declared.unique()],
         revisions=", ".join(map(code, scores.revision.str[:12].unique())),
         devices="; ".join(sorted(scores.device.unique())),
         versions="; ".join(sorted(scores.versions.unique())),
