@@ -44,7 +44,8 @@ class Results(NamedTuple):
         scores: a row per arm, search, length in epochs and fold: test and validation scores in
             percent, steps, processor time, versions and features.
         classes: MAP@R of each test class in percent (mean over folds), a row per arm, search and
-            length; the row `IMAGES` holds the number of images of each class.
+            length (in files only the length that validation prefers); the row `IMAGES` holds the
+            number of images of each class.
         curves: validation score in percent (mean over folds), a row per arm, search, length and
             evaluation.
         trials: a row per arm, search and trial: validation score in percent and values.
@@ -70,11 +71,26 @@ class Results(NamedTuple):
         return (folder / f"scores{SUFFIX}").exists()
 
     def add_to(self, folder: Path) -> None:
-        """Writes the tables to a folder, together with the other searches that it has."""
+        """Writes the tables to a folder, together with the other searches that it has.
+
+        Class scores that nothing reads are left out.
+        """
         results = self
         if Results.exist(folder):
             results = Results.read(folder).add(self)
-        results.write(folder)
+        results.without_unread_classes().write(folder)
+
+    def without_unread_classes(self) -> Results:
+        """Returns the results with class scores of the lengths that validation prefers alone.
+
+        Lengths within a thousandth of a point of the best stay, since scores in files are rounded.
+        """
+        validation = self.runs().validation
+        best = validation.groupby(["arm", "search"]).transform("max")
+        preferred = validation.index[validation > best - 0.001]
+        keys = pd.MultiIndex.from_frame(self.classes[list(KEYS)])
+        is_read = keys.isin(preferred) | (self.classes.arm == IMAGES)
+        return self._replace(classes=self.classes[is_read].reset_index(drop=True))
 
     def add(self, other: Results) -> Results:
         """Returns the results of both; a search of `other` replaces the same search of the arm."""

@@ -120,6 +120,20 @@ def test_an_arm_without_its_longest_training_is_still_rising():
     assert ranking.gain_error["low"] == pytest.approx(0, abs=1e-9)
 
 
+def test_files_have_the_class_scores_that_are_read(tmp_path):
+    tables = made(MEANS, validation=lambda place: 30 + place / 10)
+    is_tie = (tables.scores.arm == "low") & (tables.scores.search == 0)
+    tables.scores.loc[is_tie, "validation"] = [30.0, 31.0, 31.0000004]  # 31 and 31 in the file
+    tables = tables._replace(curves=tables.scores, trials=tables.scores)
+    tables.add_to(tmp_path)
+    stored = Results.read(tmp_path)
+    lengths = stored.classes.groupby(["arm", "search"]).epochs.apply(list)
+    assert lengths.pop((IMAGES, 0)) == [0]
+    assert lengths.pop(("low", 0)) == STUDY.epochs[1:]
+    assert set(map(tuple, lengths)) == {(STUDY.epochs[-1],)}
+    assert len(stored.class_scores()) == len(tables.searches())
+
+
 def test_the_picture_shows_all_scores_and_cuts_the_widest_bar_only(monkeypatch):
     figures = []
     monkeypatch.setattr(pictures, "save_small", lambda figure, path: figures.append(figure))
