@@ -43,6 +43,11 @@ def code(text: str) -> str:
     return f"`{text}`"
 
 
+def unbroken(text: str) -> str:
+    """Returns text that stays on one line in the cell of a table: with spaces that do not break."""
+    return text.replace(" ", "\u00a0")
+
+
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Returns a table; columns in which every cell is empty are left out. Empty without rows."""
     columns = []

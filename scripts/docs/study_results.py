@@ -13,7 +13,7 @@ import pandas as pd
 from dml.core.statistics import Estimate
 from dml.results.frame import GROUPS, estimates, make_frame, read_runs
 from scripts.docs.component_pages import render
-from scripts.docs.markdown import code, table
+from scripts.docs.markdown import code, table, unbroken
 
 PAGES = Path(__file__).parents[2] / "docs" / "results"
 METRICS = ("map_at_r", "precision_at_1")
@@ -114,4 +114,4 @@ def _write_score(mean: float, ci95: float | str | None) -> str:
     """Returns `18.49 ± 0.21`, or the mean alone where there is no interval (None or empty)."""
     if ci95 is None or ci95 == "":
         return f"{mean:.2f}"
-    return f"{mean:.2f} ± {float(ci95):.2f}"
+    return unbroken(f"{mean:.2f} ± {float(ci95):.2f}")

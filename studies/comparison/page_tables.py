@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from scripts.docs.markdown import code, table
+from scripts.docs.markdown import code, table, unbroken
 from studies.comparison.agreement import Agreement
 from studies.comparison.declaration import Declaration
 from studies.comparison.ranking_table import list_remarks
@@ -22,8 +22,9 @@ def ranking_table(study: Declaration, ranking: pd.DataFrame) -> str:
         if row.arm != study.reference:
             difference = f"{row.points:+.2f} ({row.low:+.2f} to {row.high:+.2f})"
         mark = "" if row.is_pooled else "\\*"
-        cells = [code(row.arm), f"{row.map_at_r:.2f} ± {row.half:.2f}{mark}", str(row.searches)]
-        cells += [_write_number(row.spread, ".2f"), difference]
+        score = unbroken(f"{row.map_at_r:.2f} ± {row.half:.2f}{mark}")
+        cells = [code(row.arm), score, str(row.searches)]
+        cells += [_write_number(row.spread, ".2f"), unbroken(difference)]
         cells += [describe_rank(row.rank_low, row.rank_high), f"{row.precision_at_1:.2f}"]
         rows.append([*cells, _remark(row)])
     minus = f"minus {code(study.reference)}"
@@ -49,7 +50,7 @@ def lengths_table(ranking: pd.DataFrame, results: Results) -> str:
         gain = _write_number(row.gain, "+.2f")
         if row.searches >= LEAST and not pd.isna(row.gain_error):
             gain += f" (SE {row.gain_error:.2f})"
-        rows.append([code(row.arm), *scores, gain])
+        rows.append([code(row.arm), *scores, unbroken(gain)])
     columns = ["arm", *map("{} steps".format, list_lengths(results)), "gain (validation)"]
     return table(columns, rows)
 
@@ -67,10 +68,10 @@ def claims_table(claims: pd.DataFrame, ranking: pd.DataFrame, results: Results) 
     rows = []
     for row in claims.itertuples():
         claim = f"{code(row.better)} above {code(row.than)} ({row.source})"
-        p = "< 0.001"
+        p = unbroken("< 0.001")
         if row.p >= 0.001:
             p = f"{row.p:.3f}"
-        interval = f"{row.low:+.2f} to {row.high:+.2f}"
+        interval = unbroken(f"{row.low:+.2f} to {row.high:+.2f}")
         cells = [claim, f"{row.points:+.2f}", interval, p, f"**{row.verdict}**"]
         for points in means.loc[row.better] - means.loc[row.than]:
             cells.append(_write_number(points, "+.2f"))

@@ -156,14 +156,14 @@ def numbers(cell):
 
 def test_the_ranking_is_that_of_an_independent_computation(published):
     recomputed, study = published.recomputed, published.study
-    rows = re.findall(r"^\| `(\w+)` \| (\d+\.\d\d) ± .*\|$", published.page, re.M)
+    rows = re.findall(r"^\| `(\w+)` \| (\d+\.\d\d)\s±.*\|$", published.page, re.M)
     assert [arm for arm, _ in rows] == sorted(
         recomputed.searches, key=lambda arm: -recomputed.score(arm)[0]
     )
     each = 1 - (1 - study.confidence) / (len(rows) - 1)
     ranks = recomputed.ranks(study.rank_level)
     for arm, _ in rows:
-        (line,) = re.findall(rf"^\| `{arm}` \| [\d.]+ ± .*$", published.page, re.M)
+        (line,) = re.findall(rf"^\| `{arm}` \| [\d.]+\s±.*$", published.page, re.M)
         cells = [cell.strip() for cell in line.split("|")]
         _, _, score, searches, spread, difference, rank, *_ = cells
         assert numbers(score) == pytest.approx(recomputed.score(arm), abs=0.0051)

@@ -18,7 +18,7 @@ def test_the_leaderboard_has_the_scores_of_the_studies():
     board = (DOCS / "results/leaderboard.md").read_text()
     for study in (path.parent.name for path in DOCS.glob("results/*/ranking.csv")):
         page = (DOCS / f"results/{study}.md").read_text()
-        rows = re.findall(r"^\| `(\w+)` \| (\d+\.\d\d ± \d+\.\d\d) \|", page, re.M)
+        rows = re.findall(r"^\| `(\w+)` \| (\d+\.\d\d\s±\s\d+\.\d\d) \|", page, re.M)
         assert len(rows) > 2
         for arm, score in rows:
             assert re.search(rf"\| {arm} \| {score} \| .*\[{study}\]", board), (study, arm)
