@@ -111,7 +111,7 @@ def search_columns(
     limit = np.inf if max_distance is None else max_distance
     columns["matches"] = columns["distance"] < limit
     if picture is not None:
-        from dml.runs.image_embeddings import draw_neighbors
+        from dml.runs.image_queries import draw_neighbors
 
         made_by = open_for_search(embeddings).stored.made_by
         draw_neighbors(names, _as_table(columns), Path(picture), made_by, origin, max_pixels)
@@ -211,7 +211,7 @@ def _embedding(
     """Returns a function that embeds images which are not in a file."""
 
     def embed(images: Sequence[str], stored: ImageEmbeddings) -> np.ndarray:
-        from dml.runs.image_embeddings import embed_queries
+        from dml.runs.image_queries import embed_queries
 
         return embed_queries(images, stored, path, trust, max_pixels)
 

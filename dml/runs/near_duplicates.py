@@ -11,7 +11,7 @@ from dml.retrieval.near_duplicates import NearDuplicates, find_near_duplicates
 from dml.runs.figures.drawing import check_picture
 from dml.runs.figures.run_figures import draw_groups
 from dml.runs.file_queries import check_max_pixels
-from dml.runs.image_embeddings import find_background
+from dml.runs.image_queries import find_background
 from dml.training.process_state import restored_process_state
 
 

@@ -156,7 +156,7 @@ def test_too_many_dimensions_are_refused_before_the_work(
     with pytest.raises(UserError, match="truncate9: embeddings have 8 dimensions"):
         evaluated(f"run={folder}", "evaluation.compress=[truncate9]", given=given)
     monkeypatch.undo()
-    monkeypatch.setattr("dml.runs.image_embeddings._embed_rows", None)
+    monkeypatch.setattr("dml.runs.embed_images.new_file.embed_rows", None)
     images = np.zeros((4, 8, 8, 3), np.uint8)
     with pytest.raises(UserError, match=r"^compress: pca4 is fitted on more than 4 images"):
         dml.embed(folder, images, compress="pca4")

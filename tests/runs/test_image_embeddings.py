@@ -13,8 +13,9 @@ from dml.core.errors import UserError
 from dml.data.decode import load_image
 from dml.data.image_index import ImageIndex
 from dml.retrieval import embedding_file
-from dml.runs import image_embeddings
 from dml.runs.build import Builder
+from dml.runs.embed_images import new_file
+from dml.runs.embed_images import rows as embedded_rows
 from dml.runs.load import load_config
 
 
@@ -52,23 +53,40 @@ def test_equal_to_evaluate(run_tiny, evaluated):
 )
 def test_an_interrupted_call_continues(net, photos, tmp_path, monkeypatch, views):
     expected, passed = dml.embed(net, photos, batch_size=5, views=views), []
-    show = image_embeddings.show_progress
+    show = embedded_rows.show_progress
     output = tmp_path / "x.npz"
-    monkeypatch.setattr(image_embeddings, "show_progress", lambda *more: _break(show(*more)))
+    monkeypatch.setattr(embedded_rows, "show_progress", lambda *more: _break(show(*more)))
     with pytest.raises(KeyboardInterrupt):
         dml.embed(net, photos, output, batch_size=5, views=views)
     assert not output.exists()
     (rows,) = (path for path in (tmp_path / ".x.npz.partial").iterdir() if len(path.name) == 64)
     with open(rows, "ab") as file:
         file.write(b"part of a row")
-    monkeypatch.setattr(
-        image_embeddings, "show_progress", lambda *more: _count(show(*more), passed)
-    )
+    monkeypatch.setattr(embedded_rows, "show_progress", lambda *more: _count(show(*more), passed))
     result = dml.embed(net, photos, output, batch_size=5, views=views)
     assert passed == [5, 2]  # images in the batches that were left
     assert np.array_equal(result.embeddings, expected.embeddings)
     assert np.array_equal(result.views, expected.views)
     assert not (tmp_path / ".x.npz.partial").exists()
+
+
+@pytest.mark.parametrize("views", [0, 3])
+def test_a_call_that_is_interrupted_while_it_writes_continues(
+    net, photos, tmp_path, monkeypatch, views
+):
+    """All rows are there then: no image is embedded again."""
+    expected, output = dml.embed(net, photos, batch_size=4, views=views), tmp_path / "x.npz"
+    with monkeypatch.context() as patch:
+        patch.setattr(new_file.embedding_file, "write_embeddings", _stop)
+        with pytest.raises(KeyboardInterrupt):
+            dml.embed(net, photos, output, batch_size=4, views=views)
+    passed = []
+    show = embedded_rows.show_progress
+    monkeypatch.setattr(embedded_rows, "show_progress", lambda *more: _count(show(*more), passed))
+    result = dml.embed(net, photos, output, batch_size=4, views=views)
+    assert passed == []
+    assert np.array_equal(result.embeddings, expected.embeddings)
+    assert np.array_equal(result.views, expected.views)
 
 
 def test_views_are_augmented_and_reproducible(net, photos):
@@ -95,6 +113,10 @@ def test_parquet(net, photos, tmp_path, monkeypatch):
 
 def _break(batches):
     yield next(iter(batches))
+    raise KeyboardInterrupt
+
+
+def _stop(*_):
     raise KeyboardInterrupt
 
 
@@ -224,7 +246,7 @@ def test_a_query_is_embedded_without_advice_for_other_commands(net, photos, tmp_
 @pytest.mark.parametrize("network", ["timm:test_resnet", "absent"])
 def test_a_network_that_cannot_be_had_fails_before_images_are_decoded(network, photos, monkeypatch):
     decoded = []
-    name = "dml.runs.image_embeddings.find_undecodable"
+    name = "dml.runs.embed_images.images.find_undecodable"
     monkeypatch.setattr(name, lambda *more: decoded.append(1))
     options = ["backbone.weights=absent.pth"] if network.startswith("timm:") else []
     with pytest.raises(UserError, match="absent"):

@@ -264,7 +264,7 @@ def test_links_in_the_folder_beside_embeddings(place, plant, capsys):
 
 
 def _die_while_embedding():
-    import dml.runs.image_embeddings as module
+    import dml.runs.embed_images.rows as module
 
     def stop(*more):
         os._exit(1)

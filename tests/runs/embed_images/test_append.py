@@ -15,8 +15,9 @@ import dml
 from dml.core.errors import UserError
 from dml.retrieval import file_index
 from dml.retrieval.embedding_file import ImageEmbeddings, open_embeddings
-from dml.runs import image_embeddings
-from dml.runs.appended_images import FileStates, join_rows, merge_rows
+from dml.runs.embed_images import append, new_file
+from dml.runs.embed_images import rows as embedded_rows
+from dml.runs.embed_images.merge import FileStates, join_rows, merge_rows
 
 OPTIONS = ["backbone.input_size=32", "backbone.weights=none"]
 NETWORK = "timm:test_resnet"
@@ -66,13 +67,14 @@ def check_equal(made, images="photos", **more):
 def counted(monkeypatch):
     """Numbers of images that were embedded, of each call with any."""
     numbers = []
-    embed_rows = image_embeddings._embed_rows
+    embed_rows = embedded_rows.embed_rows
 
     def count(model, *more):
         numbers.append(len(model.index.images))
         return embed_rows(model, *more)
 
-    monkeypatch.setattr(image_embeddings, "_embed_rows", count)
+    monkeypatch.setattr(append, "embed_rows", count)
+    monkeypatch.setattr(new_file, "embed_rows", count)
     return numbers
 
 
@@ -242,13 +244,13 @@ def test_an_interrupted_call_leaves_the_file_and_continues(photos, monkeypatch, 
     for number in range(6):
         draw(photos / "kind4" / f"{number}.png", 90 + number)
     before = Path("x.npz").read_bytes()
-    show = image_embeddings.show_progress
+    show = embedded_rows.show_progress
 
     def stop(batches, *more):
         yield next(iter(show(batches, *more)))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(image_embeddings, "show_progress", stop)
+    monkeypatch.setattr(embedded_rows, "show_progress", stop)
     with pytest.raises(KeyboardInterrupt):
         embed(batch_size=2)
     assert Path("x.npz").read_bytes() == before
@@ -259,7 +261,7 @@ def test_an_interrupted_call_leaves_the_file_and_continues(photos, monkeypatch, 
             passed.append(len(images))
             yield images, labels
 
-    monkeypatch.setattr(image_embeddings, "show_progress", count)
+    monkeypatch.setattr(embedded_rows, "show_progress", count)
     made = embed(batch_size=2)
     assert passed == [2, 2]
     check_equal(made)
