@@ -20,7 +20,7 @@ from dml.core.plain_text import print_plain
 from dml.results.catalog import Cell, experiment_ids, list_cells, load_experiment
 from dml.results.figures import draw_figures
 from dml.results.report import build_report
-from dml.results.report_files import render_page
+from dml.results.report_page import render_page
 from dml.runs.console import console
 from dml.runs.experiment import run
 from scripts.docs.markdown import table

@@ -12,7 +12,7 @@ from scipy import stats
 from dml.core.statistics import Estimate
 from dml.results.compare import BLOCKING, MARKS, Caveat, compare, pair_tests
 from dml.results.published import PublishedResult, ResultKey
-from dml.results.report_files import section_table
+from dml.results.section_tables import section_table
 from tests.results.made_runs import TEN, build, find_row, spread_over_folds, write_run
 
 # Three values d apart around m: standard deviation d, half-width 4.302653 d / sqrt(3) = 2.484138 d.

@@ -11,7 +11,7 @@ from dml.results.catalog import list_cells, load_experiment
 from dml.results.plan import estimate_hours
 from dml.results.pretraining import find_pretraining
 from dml.results.report import build_report
-from dml.results.report_files import section_table
+from dml.results.section_tables import section_table
 from tests.results.made_runs import write_run
 
 LOSSES = {"proxy_anchor", "ms", "contrastive", "mfcwms", "mfcont", "pfml", "ms + metrix"}

@@ -16,7 +16,7 @@ from dml.results.departures import find_departures
 from dml.results.latex import escape_latex, latex_list, latex_table
 from dml.results.published import read_table
 from dml.results.report import build_report
-from dml.results.report_files import to_frame, to_latex
+from dml.results.report_texts import to_frame, to_latex
 from dml.results.tables import Cell, Column, Table
 from tests.commands import report as run_report
 from tests.results.made_runs import write_run

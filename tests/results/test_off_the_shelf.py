@@ -21,7 +21,7 @@ from dml.results.nearest import find_nearest
 from dml.results.pretraining import find_pretraining
 from dml.results.published import find_results, parse_setting, read_table
 from dml.results.report import build_report
-from dml.results.report_files import section_table
+from dml.results.section_tables import section_table
 from dml.runs.folder.stored_run import read_run
 from tests.results.made_runs import write_run
 

@@ -19,7 +19,7 @@ from dml.results import figures
 from dml.results.catalog import load_experiment
 from dml.results.figures import average_curve, draw_figures
 from dml.results.report import build_report
-from dml.results.report_files import render_page
+from dml.results.report_page import render_page
 from dml.runs.figures.drawing import plt
 from dml.runs.figures.line_styles import line_styles, loss_colors
 from dml.runs.folder.stored_run import Result

@@ -12,7 +12,9 @@ import pytest
 
 from dml.results.catalog import list_cells, load_experiment
 from dml.results.report import build_report, main_metric
-from dml.results.report_files import list_parts, render_page, section_table, to_frame, to_markdown
+from dml.results.report_page import render_page
+from dml.results.report_texts import list_parts, to_frame, to_markdown
+from dml.results.section_tables import section_table
 from dml.results.tables import Table, terminal_table
 from tests.results.made_runs import TEN, build, find_row, spread_over_folds, write_run
 
