@@ -107,7 +107,7 @@ def main(words: Sequence[str]) -> int:
 def _run(action: str, words: list[str], options: Namespace) -> int:
     """Carries out an action on the runs that its words name."""
     from dml.results.frame import join_runs, one_per_run
-    from dml.results.run_list import find_run, select_runs
+    from dml.results.run_selection import find_run, select_runs
 
     all_rows = _load(action, words, options.runs)
     runs = all_rows.select(one_per_run(all_rows.table))
@@ -209,7 +209,8 @@ def _is_file(word: str) -> bool:
 def _compare(words: Sequence[str], runs: Runs, all_rows: Runs, options: Namespace) -> None:
     """Prints the comparison of runs, or of files of embeddings."""
     from dml.cli.shared_options import check_embeddings
-    from dml.results.run_list import compare_runs, find_run
+    from dml.results.run_comparison import compare_runs
+    from dml.results.run_selection import find_run
 
     files = [word for word in words if _is_file(word)]
     pair = {word: find_run(word, runs) for word in words if word not in files}

@@ -158,7 +158,7 @@ def show_sweep(runs: list[tuple[Path, Path]]) -> None:
     if not runs or read_launch().rank > 0:
         return
     from dml.core.plain_console import PlainConsole
-    from dml.results.run_list import summarize_sweep
+    from dml.results.sweep_summary import summarize_sweep
 
     console = PlainConsole()
     outputs = runs[0][0]

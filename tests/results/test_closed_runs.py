@@ -5,7 +5,9 @@ import pytest
 from dml.results.frame import load_runs, one_per_run
 from dml.results.nearest import find_nearest
 from dml.results.report_files import write_reports
-from dml.results.run_list import best_table, compare_runs, find_run, rank_runs, run_table
+from dml.results.run_comparison import compare_runs
+from dml.results.run_list import best_table, rank_runs, run_table
+from dml.results.run_selection import find_run
 from tests.results.made_runs import build, make_cell, node, write_run
 
 CUB = ("data=cub", "loss=mfcwms")

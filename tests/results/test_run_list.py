@@ -6,17 +6,10 @@ import pytest
 from scipy import stats
 
 from dml.results.frame import load_runs, one_per_run
-from dml.results.run_list import (
-    best_table,
-    compare_runs,
-    find_run,
-    format_age,
-    rank_runs,
-    run_table,
-    select_runs,
-    summarize_sweep,
-    to_json,
-)
+from dml.results.run_comparison import compare_runs
+from dml.results.run_list import best_table, format_age, rank_runs, run_table, to_json
+from dml.results.run_selection import find_run, select_runs
+from dml.results.sweep_summary import summarize_sweep
 from tests.stored_runs import write_stored_run
 
 
