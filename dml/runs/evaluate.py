@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -15,38 +12,39 @@ import torch
 from dml.config.identity import method_name
 from dml.config.options import is_below
 from dml.config.schema import Config, EvaluateConfig
-from dml.core.atomic_io import check_writable, write_json
+from dml.core.atomic_io import write_json
 from dml.core.counts import count_of
 from dml.core.errors import ConfigError, UserError
-from dml.core.metric_names import is_score
-from dml.core.names import named_folder
 from dml.core.option_values import SEEN_CLASSES, has_seen_classes
-from dml.core.outputs import check_output, is_picture_of
+from dml.core.outputs import check_output
 from dml.core.progress import open_display, show_task
-from dml.core.regular_files import read_regular_text
-from dml.data.image_index import ImageIndex, Subset, describe_images
+from dml.data.image_index import ImageIndex, describe_images
 from dml.data.protocol import FOLDS, Split, create_jobs, protocol_test
-from dml.methods.extra_metrics import OF_TRAINING, false_match_rates, measure_embeddings
-from dml.retrieval.embeddings import (
-    SplitEmbeddings,
-    is_file_of,
-    load_embeddings,
-    save_embeddings,
-)
+from dml.retrieval.embeddings import SplitEmbeddings, is_file_of, load_embeddings, save_embeddings
 from dml.runs.build import Builder
 from dml.runs.category_scores import means_of_categories
-from dml.runs.compression_table import (
-    COMPRESS,
-    SmallerVectors,
-    check_uncompressed,
-    score_file_forms,
-)
+from dml.runs.compression_table import COMPRESS, check_uncompressed, score_file_forms
 from dml.runs.console import console, print_line, print_scores
 from dml.runs.custom_metrics import CustomMetric, score_all
-from dml.runs.drawing_guard import attempt
 from dml.runs.error_files import ErrorFiles, images_of_split, read_stored_images
 from dml.runs.error_page import ClosedSet
-from dml.runs.figures.match_errors import MATCH_ERRORS, draw_match_errors, thresholds_of
+from dml.runs.evaluation_measures import (
+    MEASURES,
+    asked_forms,
+    asked_measures,
+    check_measures,
+    measure,
+    measure_network,
+    measures_of_network,
+    not_scores,
+    smaller_vectors,
+)
+from dml.runs.evaluation_outputs import (
+    EVALUATIONS,
+    EvaluationOutputs,
+    folder_of_network,
+    folder_of_run,
+)
 from dml.runs.folder.code_changes import describe_changed_code
 from dml.runs.folder.run_folder import RunFolder, load_config
 from dml.runs.load import load_embedder
@@ -68,82 +66,13 @@ FOR_BOTH = {
     "outputs",
 }
 CUSTOM_METRICS = "evaluation.metrics"
-MEASURES = "evaluation.measures"
 BY = "evaluation.by"
 USUAL_RECALLS = (1, 2, 4, 8)  # values of K where no dataset has its own
 FOR_EMBEDDINGS = {"embeddings", MEASURES, COMPRESS, *FOR_BOTH}
-EVALUATIONS = "evaluations"  # folder below outputs/
-ELSEWHERE = "outputs=<folder> puts the scores elsewhere"
 OF_LOADING = ("data.workers", "data.eval_batch_size")
 OF_IMAGES = ("data.max_pixels", "data.skip_corrupt")  # of a run, unless they are typed
 FOR_RUN = {"run", "trust", "save", "data.root", BY, MEASURES, COMPRESS, *FOR_BOTH}
 FOR_RUN |= {*OF_LOADING, *OF_IMAGES}
-
-
-@dataclass(frozen=True)
-class _Outputs:
-    """The files of an evaluation, which may be written.
-
-    Attributes:
-        name: of what is evaluated, by which earlier files of the same are known.
-        scores, curve: paths of the scores and of the picture of verification.
-        errors: pages and tables of the queries.
-    """
-
-    name: str
-    scores: Path
-    curve: Path
-    errors: ErrorFiles
-
-    @classmethod
-    def check(
-        cls,
-        config: EvaluateConfig,
-        folder: Path,
-        name: str,
-        measures: Collection[str],
-        prefix: str = "",
-    ) -> _Outputs:
-        """Returns the files that a command asks for.
-
-        Args:
-            config: of the command.
-            folder: of the files.
-            name: of what is evaluated.
-            measures: of which some are drawn.
-            prefix: of the names of the files.
-
-        Raises:
-            UserError: the folder cannot be written to, or there is a file of something else.
-        """
-        check_writable(folder, "outputs", ELSEWHERE)
-        check = partial(
-            check_output, suffixes=(), overwrite=config.overwrite, hint="overwrite=true"
-        )
-        scores, curve = folder / f"{prefix}evaluation.json", folder / f"{prefix}{MATCH_ERRORS}"
-        check(scores, "evaluate", is_ours=partial(_are_scores_of, name))
-        if false_match_rates(measures):
-            check(curve, MEASURES, is_ours=is_picture_of(f"evaluate {name}"))
-        return cls(name, scores, curve, ErrorFiles.check(config, folder, name, prefix))
-
-    def draw_curve(self, scores: Mapping[str, float], embeddings: SplitEmbeddings) -> None:
-        """Draws the curve of verification if there are thresholds; a failure is a note."""
-        thresholds = thresholds_of(scores)
-        if not thresholds:
-            return
-
-        def draw() -> None:
-            source = f"evaluate {self.name}"
-            draw_match_errors(embeddings, thresholds, self.name, self.curve, source)
-            print_line(f"picture     {self.curve}")
-
-        attempt(self.curve.name, draw)
-
-
-def _are_scores_of(name: str, path: Path) -> bool:
-    """Returns whether a file holds the scores of an evaluation of this name."""
-    stored = json.loads(read_regular_text(path))
-    return isinstance(stored, dict) and "metrics" in stored and stored.get("name") == name
 
 
 @restored_process_state()
@@ -167,21 +96,34 @@ def evaluate(config: EvaluateConfig, typed: Collection[str] = ()) -> dict[str, A
         UserError: embeddings, run or data cannot be read or scored, or the folder of the scores
             cannot be written to.
     """
-    used = FOR_EMBEDDINGS if config.embeddings else FOR_RUN if config.run else set(typed)
-    chosen = {name for name in typed if not is_below(name, [CUSTOM_METRICS])}
-    if ignored := sorted(chosen - used):
-        raise ConfigError([f"{name}: has no effect here; leave it out" for name in ignored])
-    _check_measures(config, typed)
+    _check_effect(config, typed)
+    check_measures(config, typed)
     with open_display(console), translate_resource_errors():
         if config.embeddings is None:
             result, path, names = _score_network(config, typed)
         else:
             result, path = _score_file(config, Path(config.embeddings), typed)
-            names = [*config.evaluation.metrics, *_not_scores(_asked_measures(config, typed))]
+            names = [*config.evaluation.metrics, *not_scores(asked_measures(config, typed))]
     write_json(path, result)
     print_scores(result, names)
     print_line(f"scores      {path}")
     return result
+
+
+def _check_effect(config: EvaluateConfig, typed: Collection[str]) -> None:
+    """Raises ConfigError for options that embeddings, or a run, decide themselves."""
+    if config.embeddings:
+        used = FOR_EMBEDDINGS
+    elif config.run:
+        used = FOR_RUN
+    else:
+        return
+    ignored = []
+    for name in sorted(typed):
+        if name not in used and not is_below(name, [CUSTOM_METRICS]):
+            ignored.append(f"{name}: has no effect here; leave it out")
+    if ignored:
+        raise ConfigError(ignored)
 
 
 def _score_file(
@@ -198,12 +140,13 @@ def _score_file(
     folder = source.parent
     if "outputs" in typed:
         folder = Path(config.outputs) / EVALUATIONS
-    measures = _asked_measures(config, typed)
-    outputs = _Outputs.check(config, folder, source.name, measures, f"{source.stem}.")
-    forms = _asked_forms(config, typed)
+    measures = asked_measures(config, typed)
+    outputs = EvaluationOutputs.check(config, folder, source.name, measures, f"{source.stem}.")
+    forms = asked_forms(config, typed)
     embeddings = load_embeddings(source, resolve_device(config.device))
     check_uncompressed(source, forms)
-    if seen := describe_seen_embeddings(source):
+    seen = describe_seen_embeddings(source)
+    if seen:
         print_line(f"note: {seen}")
     if embeddings.queries_are_in_gallery:
         print_line(
@@ -212,7 +155,7 @@ def _score_file(
         )
     try:
         scores = _scores(config, embeddings, USUAL_RECALLS, config)
-        scores |= _measure(measures, embeddings)
+        scores |= measure(measures, embeddings)
     except ConfigError:
         raise
     except UserError as error:
@@ -270,33 +213,31 @@ def _score_network(
     split = protocol_test(trained.protocol.splits, index)
     is_divided = has_seen_classes(trained.protocol.splits) and (index.roles == "train").any()
     if config.run is not None:
-        if changed := describe_changed_code(trained.code, config.run):
-            print_line(f"note: {changed}")
-        _check_classes(config.run, index, split, is_divided)
-        target = _folder_of_run(config, typed)
+        _check_run(config.run, trained, index, split, is_divided)
         embedder = load_embedder(trained, config.run, 0, 0)
-        name = _name_run(trained)
+        target, name = folder_of_run(config, typed), _name_run(trained)
     else:
-        target = _folder_of_network(config, is_divided)
         torch.manual_seed(config.seed)  # of weights that are not pretrained
-        embedder, name = builder.embedder(), f"{trained.backbone['name']} on {config.data.variant}"
+        embedder = builder.embedder()
+        target = folder_of_network(config, is_divided)
+        name = f"{trained.backbone['name']} on {config.data.variant}"
     if is_divided:
         name += f", {SEEN_CLASSES}"
-    measures = _measures_of_network(config, typed, trained)
-    outputs = _Outputs.check(config, target, name, measures)
+    measures = measures_of_network(config, typed, trained)
+    outputs = EvaluationOutputs.check(config, target, name, measures)
     stored, origin = target / "embeddings.npz", f"evaluate {name}"
     if config.save is not None:
         ours = partial(is_file_of, origin)
         check_output(stored, "save", (), ours, config.overwrite, hint="overwrite=true")
     training = _training_images(trained, index)
-    smaller = _smaller_vectors(config, typed, trained, training.query)
+    smaller = smaller_vectors(config, typed, trained, training.query)
     smaller.check(embedder.embedding_size, len(split.query))
     set_precision(trained.precision, device)
     model = Model(builder, embedder.to(device), index, device, builder.source(index))
     embeddings = model.embed(split)
     references = model.embed_references(training)
     scores = _scores(config, embeddings, index.recall_at, trained)
-    scores |= _measure_network(model, config.run, measures, embeddings, MEASURES in typed)
+    scores |= measure_network(model, config.run, measures, embeddings, MEASURES in typed)
     scores |= _accuracies(model, embeddings, references, config.run)
     result: dict[str, Any] = {
         "name": name,
@@ -306,7 +247,8 @@ def _score_network(
     }
     by = config.evaluation.by if BY in typed else trained.evaluation.by
     if by is not None:
-        _score_categories(model, split, embeddings, result)
+        result["categories"] = model.evaluator(split).score_categories(embeddings)
+        scores |= means_of_categories(result["categories"])
     result |= smaller.score(
         model.embed, embeddings, config.recall_at or index.recall_at, trained.evaluation.backend
     )
@@ -317,16 +259,8 @@ def _score_network(
         closed_set = _identify(model, embeddings, references, training)
         _write_errors(outputs.errors, model, split, embeddings, closed_set)
     outputs.draw_curve(scores, embeddings)
-    names = [*trained.evaluation.metrics, *config.evaluation.metrics, *_not_scores(measures)]
+    names = [*trained.evaluation.metrics, *config.evaluation.metrics, *not_scores(measures)]
     return result, outputs.scores, names
-
-
-def _score_categories(
-    model: Model, split: Split, embeddings: SplitEmbeddings, result: dict[str, Any]
-) -> None:
-    """Adds the scores of each category to a result, and their means to its metrics."""
-    result["categories"] = model.evaluator(split).score_categories(embeddings)
-    result["metrics"] |= means_of_categories(result["categories"])
 
 
 def _write_errors(
@@ -391,26 +325,6 @@ def _name_run(trained: Config) -> str:
     return name
 
 
-def _folder_of_network(config: EvaluateConfig, is_divided: bool) -> Path:
-    """Returns the folder of the scores of a network without a run.
-
-    Args:
-        config: of the command.
-        is_divided: whether the images are those of a closed set, whose scores stand apart.
-    """
-    nodes = {"backbone", "embedder", "transform"}
-    network = config.model_dump_json(
-        include=nodes,
-        exclude={"backbone": {"lora"}},
-        exclude_defaults=True,  # of added options
-    )
-    id = hashlib.sha256(network.encode()).hexdigest()[:8]  # other weights: another folder
-    data = config.data.variant
-    if is_divided:
-        data += f"-{config.protocol.splits}"
-    return Path(config.outputs) / EVALUATIONS / f"{data}-{config.backbone['name']}-{id}"
-
-
 def _training_images(trained: Config, index: ImageIndex) -> Split:
     """Returns the images by which the first model of a run predicts classes; none of others."""
     protocol, rows = trained.protocol, index.subset("train")
@@ -421,118 +335,20 @@ def _training_images(trained: Config, index: ImageIndex) -> Split:
     return Split(first.train)
 
 
-def _embed_validation(
-    model: Model, run: str | None, measures: Collection[str]
-) -> SplitEmbeddings | None:
-    """Returns embeddings of the validation images of the first model, which choose thresholds.
+def _check_run(
+    run: str, trained: Config, index: ImageIndex, split: Split, is_divided: bool
+) -> None:
+    """Prints notes on code of a user that has changed, and on classes that were trained on.
 
     Args:
-        model: of the images that are scored.
-        run: the run folder. If it was trained on other images, none are known to be unseen.
-        measures: of which some may need thresholds.
-
-    Returns:
-        None: there are none but the test images, or no measure needs them.
-    """
-    index, config = model.index, model.config
-    has_training = bool((index.roles == "train").any())
-    if not has_training or not false_match_rates(measures):
-        return None
-    if run is not None and RunFolder(run).has_other_images(index):
-        return None
-    first, *_ = create_jobs(config.protocol.splits, 1, index, seed=config.seed)
-    if first.validation is first.test or not len(first.validation.query):
-        return None
-    return model.embed(first.validation)
-
-
-def _check_measures(config: EvaluateConfig, typed: Collection[str]) -> None:
-    """Raises ConfigError if a measure that was asked for needs a training run."""
-    for name in _asked_measures(config, typed):
-        if name in OF_TRAINING:
-            raise ConfigError(
-                [f"{MEASURES}: {name} needs the training; set it there, or leave it out here"]
-            )
-
-
-def _asked_measures(config: EvaluateConfig, typed: Collection[str]) -> list[str]:
-    """Returns the measures that the user gave, each once; an experiment's do not count."""
-    if MEASURES not in typed:
-        return []
-    return list(dict.fromkeys(config.evaluation.measures))
-
-
-def _measures_of_network(
-    config: EvaluateConfig, typed: Collection[str], trained: Config
-) -> list[str]:
-    """Returns the measures of a network: those that the user gave, or else those of its run.
-
-    Without those that need the training: the summary of the run has them.
-    """
-    if MEASURES in typed or config.run is None:
-        return _asked_measures(config, typed)
-    return [name for name in trained.evaluation.measures if name not in OF_TRAINING]
-
-
-def _not_scores(measures: Collection[str]) -> list[str]:
-    """Returns the measures that a table of scores does not have."""
-    return [name for name in measures if not is_score(name)]
-
-
-def _measure_network(
-    model: Model,
-    run: str | None,
-    measures: Collection[str],
-    embeddings: SplitEmbeddings,
-    is_asked: bool,
-) -> dict[str, float]:
-    """Returns the measures of a network on the images that are scored.
-
-    Args:
-        model: of these images.
         run: the run folder.
-        measures: their names.
-        embeddings: of the images.
-        is_asked: whether the user named the measures. Those of a run were chosen for its images:
-            if they cannot be computed for others, a note says so.
+        trained: its config.
+        index, split, is_divided: see `_check_classes`.
     """
-    validation = _embed_validation(model, run, measures)
-    try:
-        return _measure(measures, embeddings, validation)
-    except UserError as error:
-        if is_asked:
-            raise
-        print_line(f"note: {error}; the measures of the run are left out")
-        return {}
-
-
-def _smaller_vectors(
-    config: EvaluateConfig, typed: Collection[str], trained: Config, training: Subset
-) -> SmallerVectors:
-    """Returns the forms of smaller vectors that the user gave, or else those of the run."""
-    if COMPRESS in typed or config.run is None:
-        return SmallerVectors(_asked_forms(config, typed), training)
-    return SmallerVectors(trained.evaluation.compress, training)
-
-
-def _asked_forms(config: EvaluateConfig, typed: Collection[str]) -> list[str]:
-    """Returns the forms of smaller vectors that the user gave; an experiment's do not count."""
-    return config.evaluation.compress if COMPRESS in typed else []
-
-
-def _measure(
-    names: Collection[str], embeddings: SplitEmbeddings, validation: SplitEmbeddings | None = None
-) -> dict[str, float]:
-    """Returns the measures of embeddings; see `measure_embeddings`.
-
-    Raises:
-        UserError: they need other embeddings or labels, such as two images of a class.
-    """
-    with show_task("measuring"):
-        try:
-            return measure_embeddings(names, embeddings, validation)
-        except ValueError as error:
-            raise UserError(f"evaluation: {MEASURES}: {error}") from error
+    changed = describe_changed_code(trained.code, run)
+    if changed:
+        print_line(f"note: {changed}")
+    _check_classes(run, index, split, is_divided)
 
 
 def _check_classes(run: str, index: ImageIndex, split: Split, is_divided: bool) -> None:
@@ -549,7 +365,8 @@ def _check_classes(run: str, index: ImageIndex, split: Split, is_divided: bool) 
             way, so that training images would be tested.
     """
     if not is_divided:
-        if seen := describe_seen(split.class_names, run):
+        seen = describe_seen(split.class_names, run)
+        if seen:
             print_line(f"note: {seen}")
         return
     folder = RunFolder(run)
@@ -561,15 +378,6 @@ def _check_classes(run: str, index: ImageIndex, split: Split, is_divided: bool) 
         )
 
 
-def _folder_of_run(config: EvaluateConfig, typed: Collection[str]) -> Path:
-    """Returns the folder of the scores of a run: its own, or one below a typed `outputs`."""
-    run = Path(cast(str, config.run))
-    if "outputs" not in typed:
-        return run
-    named = named_folder(run).absolute()
-    return Path(config.outputs) / EVALUATIONS / f"{named.parent.name}-{named.name}"
-
-
 def _scores(
     config: EvaluateConfig,
     embeddings: SplitEmbeddings,
@@ -579,7 +387,10 @@ def _scores(
     """Returns the scores, and the metrics of the user that the command or the run name."""
     nodes = {**trained.evaluation.metrics, **config.evaluation.metrics}
     metrics = [CustomMetric(name, node) for name, node in nodes.items()]
-    if problems := [problem for metric in metrics for problem in metric.problems]:
+    problems = []
+    for metric in metrics:
+        problems += metric.problems
+    if problems:
         raise ConfigError(problems)
     _note_certain_recalls(config.recall_at or (), embeddings)
     with show_task("scoring"):
