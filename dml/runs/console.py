@@ -55,16 +55,8 @@ def print_results(summary: dict[str, Any]) -> None:
     if not summary["metrics"]:
         print_line("no scores: all classes were trained on")
         return
-    repeats = next(iter(summary["metrics"].values()))["repeats"]
-    of = "" if repeats == 1 else f" (mean of {repeats} ± 95 %)" if repeats > 2 else " (2 repeats)"
-    trained, joined = _format_scores(summary["metrics"], summary["jobs"]), summary["concatenated"]
-    columns = {"untrained": _format_scores(summary["untrained"])}
-    if joined is None:
-        columns[f"trained{of}"] = trained
-    else:
-        columns[f"separated {summary['embedding_size']}-d{of}"] = trained
-        after = _format_scores(joined["metrics"], joined["repeats"])
-        columns[f"concatenated {joined['embedding_size']}-d{of}"] = after
+    joined = summary["concatenated"]
+    columns = _columns_of_run(summary)
     name = method_name(summary["loss"], summary["method"])
     title = f"{summary['data']}: {name} ({summary['protocol']})"
     caption = f"percent on {summary['classes_tested']}; best epoch by {summary['selected_by']}"
@@ -78,8 +70,30 @@ def print_results(summary: dict[str, Any]) -> None:
         _print_categories(summary["categories"], joined and joined["categories"])
     if "compression" in summary["jobs"][0]:
         _print_compression(summary["jobs"][0]["compression"], len(summary["jobs"]))
-    scores = (f"{metric_label(name)} {cell}" for name, cell in trained.items())
+    scores = []
+    for name, cell in _format_scores(summary["metrics"], summary["jobs"]).items():
+        scores.append(f"{metric_label(name)} {cell}")
     run_logger.info("scores: %s", ", ".join(scores))
+
+
+def _columns_of_run(summary: dict[str, Any]) -> dict[str, dict[str, str]]:
+    """Returns title → cells of the scores before and after training, also of joined models."""
+    repeats = next(iter(summary["metrics"].values()))["repeats"]
+    spread = ""
+    if repeats == 2:
+        spread = " (2 repeats)"
+    elif repeats > 2:
+        spread = f" (mean of {repeats} ± 95 %)"
+    columns = {"untrained": _format_scores(summary["untrained"])}
+    trained = _format_scores(summary["metrics"], summary["jobs"])
+    joined = summary["concatenated"]
+    if joined is None:
+        columns[f"trained{spread}"] = trained
+    else:
+        columns[f"separated {summary['embedding_size']}-d{spread}"] = trained
+        after = _format_scores(joined["metrics"], joined["repeats"])
+        columns[f"concatenated {joined['embedding_size']}-d{spread}"] = after
+    return columns
 
 
 def print_scores(result: dict[str, Any], names: Iterable[str] = ()) -> None:
