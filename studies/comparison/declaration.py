@@ -56,7 +56,7 @@ class Declaration(Strict):
 
     Attributes:
         title: of the page.
-        question: first paragraph of the page.
+        question: first paragraph of the page; a long one continues below the results.
         features: how the file of features is made (a command line); empty: images are trained on.
         images: how the folder of images is made, if no features are trained on.
         options: options of `train.py` of every arm, with the search.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import lzma
+import re
 from collections.abc import Sequence
 from math import comb, inf
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -33,6 +34,7 @@ from studies.comparison.statistics import LEAST, Comparison, measure_noise
 
 TEMPLATES = Path(__file__).parent
 PICTURES = ("scores", "summary", "differences", "claims", "curves", "datasets")
+INTRODUCTION = 700  # characters of a question that stand above the results; a table follows soon
 MANY = 12  # arms, above which a picture of some of them is drawn too
 
 
@@ -97,6 +99,7 @@ def write_page(
     text = render(
         "page.md.jinja",
         study=study,
+        introduction=split_introduction(study.question),
         name=name,
         ranking_table=page_tables.ranking_table(study, ranking),
         lengths_table=page_tables.lengths_table(ranking, results),
@@ -163,6 +166,22 @@ def render(template: str, **values: Any) -> str:
     )
     environment.filters |= {"arms": _list_pairs, "rho": _describe_correlation}
     return environment.get_template(template).render(**values).rstrip() + "\n"
+
+
+class Introduction(NamedTuple):
+    """The question of a study: its first sentences, and the others."""
+
+    beginning: str
+    rest: str
+
+
+def split_introduction(question: str) -> Introduction:
+    """Returns the first sentences of a question, up to `INTRODUCTION` characters, and the rest."""
+    sentences = re.split(r"(?<=[.?!]) (?=[A-Z])", question)
+    beginning = ""
+    while sentences and len(beginning) + len(sentences[0]) <= INTRODUCTION:
+        beginning += f"{sentences.pop(0)} "
+    return Introduction(beginning.rstrip(), " ".join(sentences))
 
 
 def _list_pairs(pairs: Sequence[tuple[str, str]]) -> str:

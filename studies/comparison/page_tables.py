@@ -72,7 +72,7 @@ def claims_table(claims: pd.DataFrame, ranking: pd.DataFrame, results: Results) 
         if row.p >= 0.001:
             p = f"{row.p:.3f}"
         interval = unbroken(f"{row.low:+.2f} to {row.high:+.2f}")
-        cells = [claim, f"{row.points:+.2f}", interval, p, f"**{row.verdict}**"]
+        cells = [claim, f"{row.points:+.2f}", interval, p, _describe_verdict(row)]
         for points in means.loc[row.better] - means.loc[row.than]:
             cells.append(_write_number(points, "+.2f"))
         cells.append(f"{precisions[row.better] - precisions[row.than]:+.2f}")
@@ -80,6 +80,14 @@ def claims_table(claims: pd.DataFrame, ranking: pd.DataFrame, results: Results) 
     columns = ["claim", "difference", "interval", "p", "verdict"]
     columns += map("{} steps".format, list_lengths(results))
     return table([*columns, "P@1"], rows)
+
+
+def _describe_verdict(row: Any) -> str:
+    """Returns the verdict on a claim; with the reason where the interval alone would tell more."""
+    excludes_0 = row.low > 0 or row.high < 0
+    if row.verdict == "unknown" and excludes_0:
+        return "**unknown**: end of a range"
+    return f"**{row.verdict}**"
 
 
 def sensitivity_table(rows: pd.DataFrame) -> str:

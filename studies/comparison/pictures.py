@@ -96,7 +96,7 @@ def draw_agreement(
         axis.annotate(str(arm), (row.there, row.here), (4, 2), textcoords="offset points", size=8)
     axis.set_xlabel(f"MAP@R with {there} (%)")
     axis.set_ylabel(f"MAP@R with {here} (%)")
-    axis.legend(frameon=False)
+    axis.legend(frameon=False, **ABOVE)
     save_small(figure, path)
 
 

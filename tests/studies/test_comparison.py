@@ -17,7 +17,7 @@ from studies import compare as command
 from studies.comparison import pictures, simulation, statistics
 from studies.comparison.agreement import correlate, find_agreement
 from studies.comparison.declaration import Claim, Sibling, read_declaration
-from studies.comparison.page import write_page
+from studies.comparison.page import split_introduction, write_page
 from studies.comparison.results import IMAGES, Results
 from studies.comparison.trainings import train_search, without_search
 from tests.runs.test_stored_features import write
@@ -612,6 +612,14 @@ def with_runs(results):
     trials = searches.assign(number=0, state="COMPLETE", value=30.0, **{"optim.lr": 0.1})
     curves = scores[["arm", "search", "epochs"]].assign(step=400, validation=30.0)
     return results._replace(scores=scores, trials=trials, curves=curves)
+
+
+def test_a_long_question_continues_below_the_results():
+    sentences = [f"{'X' * 290} (of 3.5 points, Eq. 8)." for _ in range(4)]
+    beginning, rest = split_introduction(" ".join(["A question?", *sentences]))
+    assert beginning == " ".join(["A question?", *sentences[:2]])
+    assert rest == " ".join(sentences[2:])
+    assert split_introduction("Short. And whole.") == ("Short. And whole.", "")
 
 
 def test_a_page_says_how_two_datasets_agree(two_datasets, tmp_path):
