@@ -176,12 +176,14 @@ class Introduction(NamedTuple):
 
 
 def split_introduction(question: str) -> Introduction:
-    """Returns the first sentences of a question, up to `INTRODUCTION` characters, and the rest."""
-    sentences = re.split(r"(?<=[.?!]) (?=[A-Z])", question)
-    beginning = ""
+    """Returns the first sentences of a question, and the rest.
+
+    They have `INTRODUCTION` characters at most, unless the first alone is longer.
+    """
+    beginning, *sentences = re.split(r"(?<=[.?!]) (?=[A-Z])", question.strip())
     while sentences and len(beginning) + len(sentences[0]) <= INTRODUCTION:
-        beginning += f"{sentences.pop(0)} "
-    return Introduction(beginning.rstrip(), " ".join(sentences))
+        beginning += f" {sentences.pop(0)}"
+    return Introduction(beginning, " ".join(sentences))
 
 
 def _list_pairs(pairs: Sequence[tuple[str, str]]) -> str:

@@ -619,7 +619,8 @@ def test_a_long_question_continues_below_the_results():
     beginning, rest = split_introduction(" ".join(["A question?", *sentences]))
     assert beginning == " ".join(["A question?", *sentences[:2]])
     assert rest == " ".join(sentences[2:])
-    assert split_introduction("Short. And whole.") == ("Short. And whole.", "")
+    assert split_introduction("Short. And whole.\n") == ("Short. And whole.", "")
+    assert split_introduction(f"{'x' * 800}. And short.") == (f"{'x' * 800}.", "And short.")
 
 
 def test_a_page_says_how_two_datasets_agree(two_datasets, tmp_path):
