@@ -34,7 +34,7 @@ from studies.comparison.statistics import LEAST, Comparison, measure_noise
 
 TEMPLATES = Path(__file__).parent
 PICTURES = ("scores", "summary", "differences", "claims", "curves", "datasets")
-INTRODUCTION = 700  # characters of a question that stand above the results; a table follows soon
+INTRODUCTION = 700  # characters of a question that stand above the results
 MANY = 12  # arms, above which a picture of some of them is drawn too
 
 

@@ -40,7 +40,6 @@ from dml.runs.embed_images.network import (
     describe_making,
     describe_origin,
     make_model,
-    network_options,
     open_requested,
 )
 from dml.runs.embed_images.request import Request
@@ -138,11 +137,10 @@ def _embed_changes(
         labels=images.index.labels[embedded],
         roles=images.index.roles[embedded],
     )
-    options = network_options(request, images)
-    network = open_requested(request, options)
-    model = make_model(network, options, changed)
+    network = open_requested(request, images)
+    model = make_model(request, network, changed)
     origin = describe_origin(request, images.index)
-    made_by = describe_making(request, options, model, origin)
+    made_by = describe_making(request, images, model, origin)
     compressed = {} if request.compress is None else {COMPRESS: request.compress}
     check_appendable(old, made_by | compressed, path)
     if not len(embedded):

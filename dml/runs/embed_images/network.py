@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from dml.runs.model import Model
 from dml.training.device import resolve_device, set_precision
 
 
-def network_options(request: Request, images: Images) -> list[str]:
+def _network_options(request: Request, images: Images) -> list[str]:
     """Returns the options of a request, with the dataset that the network is composed for."""
     options = list(request.options)
     if images.splits is not None:
@@ -33,27 +32,24 @@ def network_options(request: Request, images: Images) -> list[str]:
     return ["data=folder", *options]
 
 
-def open_requested(request: Request, options: Sequence[str]) -> tuple[Config, Embedder]:
+def open_requested(request: Request, images: Images) -> tuple[Config, Embedder]:
     """Returns the network of a request, with its config."""
+    options = _network_options(request, images)
     return open_network(request.network, request.repeat, request.fold, options, request.trust)
 
 
-def make_model(
-    network: tuple[Config, Embedder], options: Sequence[str], index: ImageIndex
-) -> Model:
+def make_model(request: Request, network: tuple[Config, Embedder], index: ImageIndex) -> Model:
     """Returns a network on its device, for images with the background of its training."""
     device = resolve_device("auto")
     config, embedder = network
     config = config.on_device(device.type == "cuda")
-    if not any(option.startswith(BACKGROUND) for option in options):
+    if not any(option.startswith(BACKGROUND) for option in request.options):
         index = replace(index, background=config.data.background)  # as in training
     set_precision(config.precision, device)
     return Model(Builder(config), embedder.to(device), count_transparent(index), device)
 
 
-def describe_making(
-    request: Request, options: Sequence[str], model: Model, origin: str
-) -> dict[str, Any]:
+def describe_making(request: Request, images: Images, model: Model, origin: str) -> dict[str, Any]:
     """Returns what the file says of its making, on which its embeddings depend."""
     # As for large images: between the small ones of a longer batch, decoded ones leave holes.
     pixels = max(224, model.pixels or 0)
@@ -62,7 +58,7 @@ def describe_making(
         "repeat": request.repeat,
         "fold": request.fold,
         "weights": hash_weights(model.embedder),
-        "options": options,
+        "options": _network_options(request, images),
         "features": request.features,
         "views": request.views,
         "augmentation": model.config.transform.augmentation,

@@ -34,7 +34,6 @@ from dml.runs.embed_images.network import (
     describe_making,
     describe_origin,
     make_model,
-    network_options,
     open_requested,
 )
 from dml.runs.embed_images.request import Request
@@ -49,23 +48,22 @@ def embed_all(request: Request, path: Path, overwrite: bool, thumbnails: int) ->
     images = read_images(request.images, request.options)
     if images.index.features is not None:
         raise UserError(f"images: {request.images} are stored features; give the images themselves")
-    options = network_options(request, images)
     network = None
     if request.skip_corrupt:
-        network = open_requested(request, options)  # before all images are decoded
+        network = open_requested(request, images)  # before all images are decoded
         images = leave_out_undecodable(images)
     origin = describe_origin(request, images.index)
     ours = partial(_is_of, origin, request.network, names_of(images.index))
     check_output(path, "output", (), ours, overwrite, hint=_advise_replacing(request, path))
     if network is None:
-        network = open_requested(request, options)
-    model = make_model(network, options, images.index)
+        network = open_requested(request, images)
+    model = make_model(request, network, images.index)
     if request.compress is not None:
         width = None if request.features else model.embedder.embedding_size
         check_size(request.compress, width, len(model.index.images))
     for note in describe_images(model.index, scored=False):
         log.warning("note: %s", note)
-    made_by = describe_making(request, options, model, origin)
+    made_by = describe_making(request, images, model, origin)
     states = _read_states(request, model.index)
     _advise_to_append(request, path, made_by, model.index)
     output_folder(path.parent)
