@@ -5,7 +5,7 @@ from __future__ import annotations
 import lzma
 import re
 from collections.abc import Sequence
-from math import comb, inf
+from math import comb
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,7 +30,8 @@ from studies.comparison.pictures import (
 from studies.comparison.ranking_table import COLUMNS, write_ranking
 from studies.comparison.results import SUFFIX, Results
 from studies.comparison.sensitivity import find_sensitive_claims
-from studies.comparison.statistics import LEAST, Comparison, measure_noise
+from studies.comparison.statistics import Comparison
+from studies.comparison.variation import find_range, pool_spread
 
 TEMPLATES = Path(__file__).parent
 PICTURES = ("scores", "summary", "differences", "claims", "curves", "datasets")
@@ -96,6 +97,7 @@ def write_page(
         draw_agreement(agreement, *datasets, study.claimed(), pictures / "datasets.png")
     scores = results.scores
     sensitive = find_sensitive_claims(comparison, ranking)
+    claimed = set(study.claimed())
     text = render(
         "page.md.jinja",
         study=study,
@@ -112,9 +114,11 @@ def write_page(
         untrained=ranking.untrained.mean(),
         pooled=comparison.noise.pooled**0.5,
         freedom=comparison.noise.freedom,
-        variation=_describe_variation(comparison, ranking),
+        range=find_range(comparison, ranking),
+        claimed_spread=pool_spread(comparison, claimed),
+        others_spread=pool_spread(comparison, set(ranking.arm) - claimed),
         pairs=_count_pairs(comparison, ranking),
-        has_own=not ranking.is_pooled.all(),
+        has_variances_of_arms=not ranking.is_pooled.all(),
         least_half=comparison.least_half_width(),
         repeated=_list_repeated(results),
         is_partial=not ranking.complete.all() or len(ranking) < len(study.arms),
@@ -164,7 +168,12 @@ def render(template: str, **values: Any) -> str:
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES), trim_blocks=True, undefined=StrictUndefined
     )
-    environment.filters |= {"arms": _list_pairs, "rho": _describe_correlation}
+    environment.filters |= {
+        "arms": _list_pairs,
+        "code": code,
+        "points": "{:.2f}".format,
+        "rho": _describe_correlation,
+    }
     return environment.get_template(template).render(**values).rstrip() + "\n"
 
 
@@ -194,39 +203,6 @@ def _list_pairs(pairs: Sequence[tuple[str, str]]) -> str:
 def _describe_correlation(correlation: Correlation) -> str:
     """Returns a correlation with its interval as text, such as "0.85 (0.71 to 0.93)"."""
     return f"{correlation.rho:.2f} ({correlation.low:.2f} to {correlation.high:.2f})"
-
-
-def _describe_variation(comparison: Comparison, ranking: pd.DataFrame) -> dict[str, Any]:
-    """Returns which arms vary least and most, and how the arms of claims and the others do.
-
-    Keys: `least`, `most` (arms that learned and have `LEAST` searches), `least_spread`, `spread`
-    (their standard deviations), `ratio` (variance of `most` over that of all others), `other_pool`
-    (pooled standard deviation without `most`, or with it if it is not in the pool), `claimed` and
-    `others` (pooled standard deviations; None where no arm has two searches).
-    """
-    noise, scores = comparison.noise, comparison.chosen.map_at_r
-    is_measured = (ranking.searches >= LEAST) & ~ranking.failed
-    spreads = noise.arms.spread[list(ranking[is_measured].arm)].sort_values()
-    groups: dict[str, Any] = {}
-    claimed = comparison.study.claimed()
-    for name, arms in {"claimed": claimed, "others": set(ranking.arm) - set(claimed)}.items():
-        of_group = measure_noise(scores, pool=arms)
-        groups[name] = of_group.pooled**0.5 if of_group.freedom else None
-    if spreads.empty:
-        return {"most": None, **groups}
-    most = spreads.index[-1]
-    other_pool = noise.without(most)
-    if most in noise.unstable:
-        other_pool = measure_noise(scores, outlier=inf).pooled
-    return {
-        "least": code(spreads.index[0]),
-        "least_spread": spreads.iloc[0],
-        "most": code(most),
-        "spread": spreads.iloc[-1],
-        "ratio": noise.arms.ratio[most],
-        "other_pool": other_pool**0.5,
-        **groups,
-    }
 
 
 def _count_pairs(comparison: Comparison, ranking: pd.DataFrame) -> dict[str, int]:

@@ -518,6 +518,11 @@ def of_images(tmp_path_factory):
     return study, folder / "tables"
 
 
+def read_on_one_line(page: Path) -> str:
+    """Returns the text of a page without its line breaks, which mean nothing in Markdown."""
+    return " ".join(page.read_text("utf-8").split())
+
+
 def test_a_comparison_of_images(of_images, tmp_path):
     study, tables = of_images
     results = Results.read(tables)
@@ -527,8 +532,8 @@ def test_a_comparison_of_images(of_images, tmp_path):
     assert set(results.scores.edges) == {"optim.lr"}, "of two choices each is an end"
     assert results.scores.groupby("epochs").steps.unique().to_dict() == {2: [4], 4: [8]}
     write_page(study, results, tmp_path, "networks")
-    page = (tmp_path / "networks.md").read_text("utf-8")
-    assert "2 trials of 4 steps, each scored by the validation classes; all values of" in page
+    page = read_on_one_line(tmp_path / "networks.md")
+    assert "2 trials of 4 steps, each scored by the validation classes. All values of" in page
     assert "**Each arm has" not in page  # those of claims have more
     assert "images by `made by a test`" in page
     assert "of all" not in page.split("**Search**")[1].split("grid")[0]
@@ -626,13 +631,11 @@ def test_a_long_question_continues_below_the_results():
 def test_a_page_says_how_two_datasets_agree(two_datasets, tmp_path):
     study, first, second = two_datasets
     write_page(study, with_runs(first), tmp_path, "one", statistics.Comparison(study, second))
-    page = (tmp_path / "one.md").read_text("utf-8")
+    page = read_on_one_line(tmp_path / "one.md")
     assert "## One and two" in page
     assert "MAP@R of 5 arms with [two](other.md)" in page
     assert "**0.60 (" in page
-    assert "tell 7 apart on both in the same order, and 3 in\nopposite orders" in page.replace(
-        "\n  ", "\n"
-    )
+    assert "tell 7 apart on both in the same order, and 3 in opposite orders" in page
     assert "(with one: `contrastive` above `c1`, `ms` above `c1`, `ms` above `con" in page
     assert "| `ms` above `c1` | worse | better |" in page  # with two, with one
     assert (tmp_path / "one" / "datasets.png").exists()

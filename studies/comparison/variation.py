@@ -1,0 +1,66 @@
+"""How differently the searches of the arms vary: one pooled number describes none of them well."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from math import inf
+from typing import NamedTuple
+
+import pandas as pd
+
+from studies.comparison.statistics import LEAST, Comparison, measure_noise
+
+
+class Range(NamedTuple):
+    """The arms that vary least and most, of those that learned and have `LEAST` searches.
+
+    Attributes:
+        steady, unsteady: these arms; standard deviations of their searches are `steady_spread`
+            and `unsteady_spread`.
+        ratio: variance of `unsteady` over that of all other arms; NaN if that is 0.
+        is_pooled: whether `unsteady` is in the pool.
+        other_pool: pooled standard deviation without `unsteady`, or with it if it is not in the
+            pool.
+    """
+
+    steady: str
+    steady_spread: float
+    unsteady: str
+    unsteady_spread: float
+    ratio: float
+    is_pooled: bool
+    other_pool: float
+
+
+def find_range(comparison: Comparison, ranking: pd.DataFrame) -> Range | None:
+    """Returns the arms that vary least and most; None if no arm has enough searches.
+
+    Args:
+        ranking: of `Comparison.rank_arms`.
+    """
+    noise = comparison.noise
+    is_measured = (ranking.searches >= LEAST) & ~ranking.failed
+    spreads = noise.arms.spread[list(ranking[is_measured].arm)].sort_values()
+    if spreads.empty:
+        return None
+    unsteady = str(spreads.index[-1])
+    is_pooled = unsteady not in noise.unstable
+    if is_pooled:
+        other_variance = noise.without(unsteady)
+    else:
+        other_variance = measure_noise(comparison.chosen.map_at_r, outlier=inf).pooled
+    return Range(
+        steady=str(spreads.index[0]),
+        steady_spread=spreads.iloc[0],
+        unsteady=unsteady,
+        unsteady_spread=spreads.iloc[-1],
+        ratio=noise.arms.ratio[unsteady],
+        is_pooled=is_pooled,
+        other_pool=other_variance**0.5,
+    )
+
+
+def pool_spread(comparison: Comparison, arms: Collection[str]) -> float | None:
+    """Returns the standard deviation pooled over some arms; None if none has two searches."""
+    noise = measure_noise(comparison.chosen.map_at_r, pool=arms)
+    return noise.pooled**0.5 if noise.freedom else None
