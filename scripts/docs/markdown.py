@@ -44,8 +44,11 @@ def code(text: str) -> str:
 
 
 def unbroken(text: str) -> str:
-    """Returns text that stays on one line in the cell of a table: with spaces that do not break."""
-    return text.replace(" ", "\u00a0")
+    """Returns text that stays on one line in the cell of a table.
+
+    Its spaces do not break, and a word joiner on each side of a dash keeps a range together.
+    """
+    return text.replace(" ", "\u00a0").replace("\u2013", "\u2060\u2013\u2060")
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

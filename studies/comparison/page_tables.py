@@ -25,7 +25,8 @@ def ranking_table(study: Declaration, ranking: pd.DataFrame) -> str:
         score = unbroken(f"{row.map_at_r:.2f} ± {row.half:.2f}{mark}")
         cells = [code(row.arm), score, str(row.searches)]
         cells += [_write_number(row.spread, ".2f"), unbroken(difference)]
-        cells += [describe_rank(row.rank_low, row.rank_high), f"{row.precision_at_1:.2f}"]
+        ranks = describe_rank(row.rank_low, row.rank_high)
+        cells += [unbroken(ranks), f"{row.precision_at_1:.2f}"]
         rows.append([*cells, _remark(row)])
     minus = f"minus {code(study.reference)}"
     return table(["arm", "MAP@R", "searches", "SD", minus, "ranks", "P@1", "remarks"], rows)
