@@ -57,7 +57,9 @@ class Agreement(NamedTuple):
     """What two comparisons say of the arms that have all their searches in both.
 
     Attributes:
-        scores: a row per arm (index): MAP@R here and there, columns `here` and `there`.
+        scores: a row per arm (index): MAP@R here and there, columns `here` and `there`;
+            `here_half` and `there_half`, half-widths of the 95 % intervals of these means; and
+            `has_failed`, whether its searches failed in one of them.
         correlation: of these scores.
         without_failed: the same without arms whose searches failed in one of them; None for fewer
             than `LEAST_ARMS` arms.
@@ -67,7 +69,9 @@ class Agreement(NamedTuple):
         same: pairs (better, worse) that the tests of all pairs tell apart in both, in the same
             order.
         changed: pairs (better here, better there) that they tell apart in opposite orders.
-        claims: a row per claim of both: `better`, `than`, and `here` and `there`, the verdicts.
+        same_learned: how many of `same` are pairs of arms whose searches did not fail.
+        claims: a row per claim of both: `better`, `than`, and the columns of
+            `Comparison.judge_claims`, with the endings `_here` and `_there`.
     """
 
     scores: pd.DataFrame
@@ -79,6 +83,7 @@ class Agreement(NamedTuple):
     pairs: int
     same: list[tuple[str, str]]
     changed: list[tuple[str, str]]
+    same_learned: int
     claims: pd.DataFrame
 
 
@@ -90,14 +95,17 @@ def find_agreement(here: Comparison, there: Comparison, without: Sequence[str]) 
         without: arms that are left out, except of the claims.
     """
     ranking_here, ranking_there = here.rank_arms(), there.rank_arms()
-    scores, has_failed = _join_scores(ranking_here, ranking_there, without)
+    scores = _join_scores(ranking_here, ranking_there, without)
+    for name, comparison in {"here": here, "there": there}.items():
+        scores[f"{name}_half"] = scores.index.map(comparison.noise.half_width_of_mean)
     arms = list(scores.index)
     if len(arms) < LEAST_ARMS:
         return None
     pairs_here = _pairs_among(here, ranking_here, arms)
     pairs_there = _pairs_among(there, ranking_there, arms)
     reversed_there = {(worse, better) for better, worse in pairs_there}
-    learned = scores[~has_failed]
+    learned = scores[~scores.has_failed]
+    same = sorted(pairs_here & pairs_there)
     without_failed = None
     if len(learned) >= LEAST_ARMS:
         without_failed = correlate(learned.here, learned.there)
@@ -110,22 +118,21 @@ def find_agreement(here: Comparison, there: Comparison, without: Sequence[str]) 
         _mean_rho(combinations(searches_here, 2)),
         _mean_rho(combinations(searches_there, 2)),
         len(arms) * (len(arms) - 1) // 2,
-        sorted(pairs_here & pairs_there),
+        same,
         sorted(pairs_here & reversed_there),
+        sum(set(pair) <= set(learned.index) for pair in same),
         _join_claims(here.judge_claims(ranking_here), there.judge_claims(ranking_there)),
     )
 
 
-def _join_scores(
-    here: pd.DataFrame, there: pd.DataFrame, without: Sequence[str]
-) -> tuple[pd.DataFrame, pd.Series]:
-    """Returns the scores of the arms that are complete in two rankings, and which have failed."""
+def _join_scores(here: pd.DataFrame, there: pd.DataFrame, without: Sequence[str]) -> pd.DataFrame:
+    """Returns `Agreement.scores` of the arms that are complete in two rankings."""
     columns, failed = {}, {}
     for name, ranking in {"here": here, "there": there}.items():
         complete = ranking[ranking.complete].set_index("arm")
         columns[name], failed[name] = complete.map_at_r, complete.failed
     scores = pd.DataFrame(columns).dropna().drop(list(without), errors="ignore")
-    return scores, pd.DataFrame(failed).loc[scores.index].any(axis=1)
+    return scores.assign(has_failed=pd.DataFrame(failed).loc[scores.index].any(axis=1))
 
 
 def _pairs_among(
@@ -147,10 +154,8 @@ def _mean_rho(pairs: Iterable[tuple[pd.Series, pd.Series]]) -> float:
 
 
 def _join_claims(here: pd.DataFrame, there: pd.DataFrame) -> pd.DataFrame:
-    """Returns the claims of two comparisons with both verdicts."""
+    """Returns `Agreement.claims`."""
     names = ["better", "than"]
     if here.empty or there.empty:
-        return pd.DataFrame(columns=[*names, "here", "there"])
-    joined = here.merge(there, on=names, suffixes=("_here", "_there"))
-    joined = joined[[*names, "verdict_here", "verdict_there"]]
-    return joined.rename(columns={"verdict_here": "here", "verdict_there": "there"})
+        return pd.DataFrame(columns=names)
+    return here.merge(there, on=names, suffixes=("_here", "_there"))

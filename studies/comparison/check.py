@@ -144,7 +144,7 @@ def _conclude(
     pictures = outputs / f"{name}_page"
     draw_scores(ranking, pictures / "scores.png", highlighted=name)
     draw_claims(study, claims, pictures / "claims.png")
-    draw_curves(results, pictures / "curves.png")
+    draw_curves(results, list(ranking.arm), pictures / "curves.png")
     row = results.scores[results.scores.arm == name].iloc[0]
     of_others = results.trials[results.trials.arm != name]
     missing = len(study.arms) - len(ranking)

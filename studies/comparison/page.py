@@ -20,6 +20,7 @@ from scripts.docs.markdown import code
 from studies.comparison import page_tables
 from studies.comparison.agreement import Correlation, find_agreement
 from studies.comparison.declaration import Declaration
+from studies.comparison.findings import count_shared_verdicts, summarize_claims
 from studies.comparison.pictures import (
     draw_agreement,
     draw_claims,
@@ -106,10 +107,13 @@ def write_page(
         ranking_table=page_tables.ranking_table(study, ranking),
         lengths_table=page_tables.lengths_table(ranking, results),
         claims_table=page_tables.claims_table(claims, ranking, results),
+        claims_summary=summarize_claims(claims),
         sensitivity_table=page_tables.sensitivity_table(sensitive),
         verdicts_table=page_tables.verdicts_table(study),
         agreement=agreement,
         agreement_table=agreement_table,
+        shared_verdicts=count_shared_verdicts(agreement) if agreement else 0,
+        shared_arms=_count_shared_arms(study),
         options_table=page_tables.options_table(study, results),
         untrained=ranking.untrained.mean(),
         pooled=comparison.noise.pooled**0.5,
@@ -118,6 +122,7 @@ def write_page(
         claimed_spread=pool_spread(comparison, claimed),
         others_spread=pool_spread(comparison, set(ranking.arm) - claimed),
         pairs=_count_pairs(comparison, ranking),
+        has_stages=(ranking.stages > 1).any(),
         has_variances_of_arms=not ranking.is_pooled.all(),
         least_half=comparison.least_half_width(),
         repeated=_list_repeated(results),
@@ -158,7 +163,7 @@ def _draw_pictures(
         shown = {ranking.arm.iloc[0], study.reference, *study.claimed()}
         draw_scores(ranking[ranking.arm.isin(shown)], folder / "summary.png")
     draw_differences(study, ranking, folder / "differences.png")
-    draw_curves(results, folder / "curves.png")
+    draw_curves(results, list(ranking.arm), folder / "curves.png")
     if not claims.empty:
         draw_claims(study, claims, folder / "claims.png")
 
@@ -178,21 +183,21 @@ def render(template: str, **values: Any) -> str:
 
 
 class Introduction(NamedTuple):
-    """The question of a study: its first sentences, and the others."""
+    """The question of a study: its first sentences, and a list of the others."""
 
     beginning: str
-    rest: str
+    rest: list[str]
 
 
 def split_introduction(question: str) -> Introduction:
-    """Returns the first sentences of a question, and the rest.
+    """Returns the first sentences of a question, and the others.
 
     They have `INTRODUCTION` characters at most, unless the first alone is longer.
     """
     beginning, *sentences = re.split(r"(?<=[.?!]) (?=[A-Z])", question.strip())
     while sentences and len(beginning) + len(sentences[0]) <= INTRODUCTION:
         beginning += f" {sentences.pop(0)}"
-    return Introduction(beginning, " ".join(sentences))
+    return Introduction(beginning, sentences)
 
 
 def _list_pairs(pairs: Sequence[tuple[str, str]]) -> str:
@@ -218,6 +223,13 @@ def _count_pairs(comparison: Comparison, ranking: pd.DataFrame) -> dict[str, int
         "all_learned": comb(len(learned), 2),
         "different_learned": sum(learned.issuperset(pair) for pair in different),
     }
+
+
+def _count_shared_arms(study: Declaration) -> int:
+    """Returns how many arms are compared with another dataset, once all have their searches."""
+    if study.compared_with is None:
+        return 0
+    return len(set(study.arms) - set(study.compared_with.without))
 
 
 def _list_repeated(results: Results) -> list[str]:

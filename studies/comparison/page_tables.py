@@ -11,7 +11,7 @@ from studies.comparison.agreement import Agreement
 from studies.comparison.declaration import Declaration
 from studies.comparison.ranking_table import list_remarks
 from studies.comparison.results import Results
-from studies.comparison.statistics import LEAST, VERDICTS, describe_rank
+from studies.comparison.statistics import LEAST, VERDICTS, describe_rank, describe_verdict
 
 
 def ranking_table(study: Declaration, ranking: pd.DataFrame) -> str:
@@ -36,9 +36,6 @@ def _remark(row: Any) -> str:
     remarks = list_remarks(row)
     if row.stages > 1:
         remarks.append(f"{row.stages:.1f} stages")
-    edges = ", ".join(map(code, row.edges.split()))
-    if edges:
-        remarks.append(f"end of its range: {edges}")
     return ", ".join(remarks)
 
 
@@ -73,7 +70,7 @@ def claims_table(claims: pd.DataFrame, ranking: pd.DataFrame, results: Results) 
         if row.p >= 0.001:
             p = f"{row.p:.3f}"
         interval = unbroken(f"{row.low:+.2f} to {row.high:+.2f}")
-        cells = [claim, f"{row.points:+.2f}", interval, p, _describe_verdict(row)]
+        cells = [claim, f"{row.points:+.2f}", interval, p, _emphasize(describe_verdict(row))]
         for points in means.loc[row.better] - means.loc[row.than]:
             cells.append(_write_number(points, "+.2f"))
         cells.append(f"{precisions[row.better] - precisions[row.than]:+.2f}")
@@ -83,12 +80,10 @@ def claims_table(claims: pd.DataFrame, ranking: pd.DataFrame, results: Results) 
     return table([*columns, "P@1"], rows)
 
 
-def _describe_verdict(row: Any) -> str:
-    """Returns the verdict on a claim; with the reason where the interval alone would tell more."""
-    excludes_0 = row.low > 0 or row.high < 0
-    if row.verdict == "unknown" and excludes_0:
-        return "**unknown**: end of a range"
-    return f"**{row.verdict}**"
+def _emphasize(verdict: str) -> str:
+    """Returns a verdict in bold, without its reason: "**unknown**: end of a range"."""
+    name, colon, reason = verdict.partition(":")
+    return f"**{name}**{colon}{reason}"
 
 
 def sensitivity_table(rows: pd.DataFrame) -> str:
@@ -121,10 +116,21 @@ def verdicts_table(study: Declaration) -> str:
 
 def agreement_table(agreement: Agreement, here: str, there: str) -> str:
     """Returns the verdicts on claims with two datasets, of which the names are given."""
-    rows = []
-    for row in agreement.claims.itertuples():
-        rows.append([f"{code(row.better)} above {code(row.than)}", row.there, row.here])
+    claims = agreement.claims
+    verdicts = {}
+    for name in ("there", "here"):
+        columns = ["verdict", "points", "low", "high"]
+        of_one = claims[[f"{column}_{name}" for column in columns]].set_axis(columns, axis=1)
+        verdicts[name] = [_describe_claim(row) for row in of_one.itertuples()]
+    texts = [f"{code(row.better)} above {code(row.than)}" for row in claims.itertuples()]
+    rows = list(zip(texts, verdicts["there"], verdicts["here"], strict=True))
     return table(["claim", f"with {there}", f"with {here}"], rows)
+
+
+def _describe_claim(row: Any) -> str:
+    """Returns a verdict with the difference and its interval."""
+    difference = unbroken(f"{row.points:+.2f} ({row.low:+.2f} to {row.high:+.2f})")
+    return f"{_emphasize(describe_verdict(row))}<br>{difference}"
 
 
 def options_table(study: Declaration, results: Results) -> str:

@@ -61,7 +61,10 @@ def write_ranking(study: Declaration, results: Results, ranking: pd.DataFrame, p
 
 
 def list_remarks(row: Any) -> list[str]:
-    """Returns what restricts the result of an arm, from its row of `Comparison.rank_arms`."""
+    """Returns what restricts the result of an arm, from its row of `Comparison.rank_arms`.
+
+    Options are in backticks.
+    """
     remarks = []
     if not row.complete:
         remarks.append("not finished")
@@ -69,6 +72,9 @@ def list_remarks(row: Any) -> list[str]:
         remarks.append("search failed")
     if row.rising:
         remarks.append("still rising")
+    if row.edges:
+        options = ", ".join(f"`{option}`" for option in row.edges.split())
+        remarks.append(f"end of its range: {options}")
     return remarks
 
 

@@ -77,6 +77,12 @@ class Noise(NamedTuple):
         error = (row.variance * (1 + 1 / row.searches)) ** 0.5
         return float(stdtrit(row.freedom, (1 + confidence) / 2) * error)
 
+    def half_width_of_mean(self, arm: Any, confidence: float = 0.95) -> float:
+        """Returns the half-width of the interval of the expected score of an arm."""
+        row = self.arms.loc[arm]
+        error = (row.variance / row.searches) ** 0.5
+        return float(stdtrit(row.freedom, (1 + confidence) / 2) * error)
+
 
 class Difference(NamedTuple):
     """Difference of two arms in points of MAP@R, with standard error and degrees of freedom."""
@@ -248,8 +254,8 @@ class Comparison:
         reference with its simultaneous interval), `rank_low` to `rank_high` (ranks that the tests
         of all pairs leave open), `gain`, `gain_error` (of `gains`), `rising` (`gain` is
         `study.plateau` or more, or unknown), `edges` (options that more than half of its searches
-        chose at the end of a range), `failed` (its searches found nothing better than the untrained
-        head) and `complete` (it has all searches that are declared).
+        chose at the end of a range), `failed` (its searches found nothing better than before
+        training) and `complete` (it has all searches that are declared).
         """
         arms = self.chosen.groupby(level="arm")
         means = ["map_at_r", "precision_at_1", "untrained"]
@@ -325,7 +331,7 @@ class Comparison:
 # Verdict → when it is given; the first that holds counts.
 VERDICTS = {
     "not finished": "an arm lacks searches that are declared",
-    "search failed": "the searches of an arm found nothing better than the untrained head",
+    "search failed": "the searches of an arm found nothing better than before training",
     "not tested": "in a search, a part of the method was not used by the tested weights of most "
     "folds: CCP was in its first stage, or the memory of XBM was not used yet",
     "still rising": "an arm gains {plateau} points or more with the longest training, on average "
@@ -367,6 +373,18 @@ def judge(
     if behind.edges:
         return "unknown"  # a wider range may improve the arm that is behind
     return "better" if low > 0 else "worse"
+
+
+def describe_verdict(claim: Any) -> str:
+    """Returns a verdict; with the reason where the interval alone would tell more.
+
+    Args:
+        claim: its row of `Comparison.judge_claims`.
+    """
+    excludes_0 = claim.low > 0 or claim.high < 0
+    if claim.verdict == "unknown" and excludes_0:
+        return "unknown: end of a range"
+    return claim.verdict
 
 
 def describe_rank(low: int, high: int) -> str:

@@ -1,7 +1,7 @@
 """Comparisons: searches as a part of each arm, their statistics, and a small one to its page."""
 
 from argparse import Namespace
-from itertools import product
+from itertools import combinations, product
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +17,7 @@ from studies import compare as command
 from studies.comparison import pictures, simulation, statistics
 from studies.comparison.agreement import correlate, find_agreement
 from studies.comparison.declaration import Claim, Sibling, read_declaration
+from studies.comparison.findings import count_shared_verdicts, summarize_claims
 from studies.comparison.page import split_introduction, write_page
 from studies.comparison.results import IMAGES, Results
 from studies.comparison.trainings import train_search, without_search
@@ -137,7 +138,7 @@ def test_files_have_the_class_scores_that_are_read(tmp_path):
 def test_the_picture_shows_all_scores_and_cuts_the_widest_bar_only(monkeypatch):
     figures = []
     monkeypatch.setattr(pictures, "save_small", lambda figure, path: figures.append(figure))
-    columns = {"untrained": 13.0, "rank_low": 1, "rank_high": 4}
+    columns = {"untrained": 13.0, "rank_low": 1, "rank_high": 4, "failed": False}
     ranking = pd.DataFrame({"arm": list("abcd"), "map_at_r": [20, 19, 18, 5.0], **columns})
     for halves, cut in ([1, 2, 1, 9], True), ([1, 2, 1, 1.5], False):
         pictures.draw_scores(ranking.assign(half=halves), Path("not_written.png"))
@@ -589,13 +590,48 @@ def test_arms_that_change_places_on_another_dataset(two_datasets):
     assert found.changed == [("contrastive", "c1"), ("ms", "c1"), ("ms", "contrastive")]
     assert len(found.same) == 7
     assert ("mfcont", "ms") in found.same
-    assert found.claims.to_numpy().tolist() == [
+    columns = ["better", "than", "verdict_here", "verdict_there"]
+    assert found.claims[columns].to_numpy().tolist() == [
         ["mfcont", "contrastive", "better", "better"],
         ["ms", "c1", "better", "worse"],
     ]
+    assert found.claims.points_here.tolist() == pytest.approx([5, 6], abs=0.5)
+    assert found.claims.points_there.tolist() == pytest.approx([5, -6], abs=0.5)
+    assert count_shared_verdicts(found) == 1
     assert found.within_here == found.within_there == pytest.approx(1)
     assert found.between == pytest.approx(0.6)
     assert found.without_failed.size == 4, "arcface there is not above the untrained head"
+    assert found.same_learned == 3, "arcface is in four of the seven pairs"
+
+
+def test_the_summary_of_claims_names_those_that_are_decided():
+    claims = pd.DataFrame(
+        {
+            "better": ["ms", "c1", "ms", "pfml"],
+            "than": ["c1", "triplet", "triplet", "ms"],
+            "verdict": ["unknown", "better", "unknown", "worse"],
+        }
+    )
+    expected = "*better*: `c1` above `triplet`; *worse*: `pfml` above `ms`; *unknown*: 2"
+    assert summarize_claims(claims) == expected
+    assert summarize_claims(claims[:0]) == ""
+
+
+def test_names_of_arms_do_not_overlap(two_datasets, monkeypatch):
+    study, *tables = two_datasets
+    found = find_agreement(*(statistics.Comparison(study, results) for results in tables), [])
+    scores = found.scores.assign(here=20.0, there=20.0)
+    figures = []
+    monkeypatch.setattr(pictures, "save_small", lambda figure, path: figures.append(figure))
+    names = list(scores.index)
+    pictures.draw_agreement(
+        found._replace(scores=scores), "one", "two", names, Path("not_written.png")
+    )
+    (axis,) = figures[0].axes
+    boxes = {text.get_text(): text.get_window_extent() for text in axis.texts}
+    assert set(boxes) == set(names) - {"arcface", "triplet"}, "those that failed are left out"
+    for first, second in combinations(boxes.values(), 2):
+        assert not first.overlaps(second)
 
 
 def test_arms_that_are_not_finished_on_one_dataset_are_left_out(two_datasets):
@@ -623,9 +659,9 @@ def test_a_long_question_continues_below_the_results():
     sentences = [f"{'X' * 290} (of 3.5 points, Eq. 8)." for _ in range(4)]
     beginning, rest = split_introduction(" ".join(["A question?", *sentences]))
     assert beginning == " ".join(["A question?", *sentences[:2]])
-    assert rest == " ".join(sentences[2:])
-    assert split_introduction("Short. And whole.\n") == ("Short. And whole.", "")
-    assert split_introduction(f"{'x' * 800}. And short.") == (f"{'x' * 800}.", "And short.")
+    assert rest == sentences[2:]
+    assert split_introduction("Short. And whole.\n") == ("Short. And whole.", [])
+    assert split_introduction(f"{'x' * 800}. And short.") == (f"{'x' * 800}.", ["And short."])
 
 
 def test_a_page_says_how_two_datasets_agree(two_datasets, tmp_path):
@@ -633,9 +669,13 @@ def test_a_page_says_how_two_datasets_agree(two_datasets, tmp_path):
     write_page(study, with_runs(first), tmp_path, "one", statistics.Comparison(study, second))
     page = read_on_one_line(tmp_path / "one.md")
     assert "## One and two" in page
-    assert "MAP@R of 5 arms with [two](other.md)" in page
-    assert "**0.60 (" in page
-    assert "tell 7 apart on both in the same order, and 3 in opposite orders" in page
+    arms = len(study.arms) - 1
+    assert f"the rank correlation of 5 (of {arms}) arms is 0.60 (" in page
+    assert "1 claim got the verdict *better* on both, or *worse* on both" in page
+    assert f"MAP@R of 5 arms, the first of {arms}, with [two](other.md)" in page
+    assert "tell 7 apart on both in the same order (3 of them without an arm whose" in page
+    assert "whose searches failed), and 3 in opposite orders" in page
     assert "(with one: `contrastive` above `c1`, `ms` above `c1`, `ms` above `con" in page
-    assert "| `ms` above `c1` | worse | better |" in page  # with two, with one
+    row = page.split("| `ms` above `c1` | **worse**<br>")[1]  # with two, then with one
+    assert "| **better**<br>" in row.split("## ")[0]
     assert (tmp_path / "one" / "datasets.png").exists()

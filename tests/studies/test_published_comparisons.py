@@ -318,6 +318,9 @@ def test_the_agreement_of_two_datasets_is_that_of_an_independent_computation(nam
     same, changed = len(of_here & of_there) or "none", len(of_here & reversed_there) or "none"
     assert pairs.startswith(f"**Of {len(arms) * (len(arms) - 1) // 2} pairs of arms**")
     assert f"tell {same} apart on both in the same order" in pairs
+    of_learned = sum(set(pair) <= set(learned) for pair in of_here & of_there)
+    if of_learned < len(of_here & of_there):
+        assert f"({of_learned or 'none'} of them without an arm whose searches failed)" in pairs
     assert f"and {changed} in opposite orders" in pairs
 
 

@@ -1,0 +1,42 @@
+"""What a comparison found, in a few lines that stand above its tables."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from scripts.docs.markdown import code
+from studies.comparison.agreement import Agreement
+from studies.comparison.statistics import VERDICTS
+
+NAMED = ("better", "worse", "equivalent")  # verdicts of which the claims are named
+
+
+def summarize_claims(claims: pd.DataFrame) -> str:
+    """Returns the verdicts on the claims, such as "*better*: `ms` above `c1`; *unknown*: 3".
+
+    Without a claim, the text is empty.
+
+    Args:
+        claims: of `Comparison.judge_claims`.
+    """
+    parts: list[str] = []
+    if claims.empty:
+        return ""
+    for verdict in VERDICTS:
+        of_verdict = claims[claims.verdict == verdict]
+        if of_verdict.empty:
+            continue
+        text = str(len(of_verdict))
+        if verdict in NAMED:
+            names = []
+            for claim in of_verdict.itertuples():
+                names.append(f"{code(claim.better)} above {code(claim.than)}")
+            text = ", ".join(names)
+        parts.append(f"*{verdict}*: {text}")
+    return "; ".join(parts)
+
+
+def count_shared_verdicts(agreement: Agreement) -> int:
+    """Returns how many claims are *better* in both comparisons, or *worse* in both."""
+    here, there = agreement.claims.verdict_here, agreement.claims.verdict_there
+    return int((here.isin(["better", "worse"]) & (here == there)).sum())
