@@ -77,6 +77,14 @@ class SplitEmbeddings(NamedTuple):
         points, _ = self.as_one_set()
         return len(points) > 1 and bool((points == points[0]).all())
 
+    @property
+    def lengths(self) -> tuple[float, float]:
+        """The shortest and the longest Euclidean length of an embedding."""
+        parts = [part for part in (self.query, self.gallery) if part is not None]
+        shortest = [torch.linalg.vector_norm(part, dim=1).min() for part in parts]
+        longest = [torch.linalg.vector_norm(part, dim=1).max() for part in parts]
+        return torch.stack(shortest).min().item(), torch.stack(longest).max().item()
+
     def score(self, recall_at: Sequence[int], backend: str = "auto") -> dict[str, float]:
         """Returns the metrics of `dml.retrieval.retrieval_metrics`, whose arguments these are.
 

@@ -101,7 +101,7 @@ def test_queries_that_are_in_the_gallery_get_a_note(evaluated, tmp_path, capsys)
     assert "add self_index" in capsys.readouterr().out
     np.savez(tmp_path / "x.npz", **arrays, self_index=np.arange(6))
     assert evaluated(f"embeddings={tmp_path}/x.npz")["metrics"]["precision_at_1"] == 1 / 3
-    assert "note" not in capsys.readouterr().out
+    assert "self_index" not in capsys.readouterr().out
 
 
 def test_the_command(capfd, tmp_path):
@@ -128,6 +128,32 @@ def test_equal_embeddings_get_a_note(evaluated, tmp_path, capsys):
         np.savez(tmp_path / f"{name}.npz", embeddings=rows, labels=np.arange(6) % 2)
         evaluated(f"embeddings={tmp_path / name}.npz")
         assert ("all embeddings are equal" in capsys.readouterr().out) == (name == "equal")
+
+
+def test_lengths_that_differ_get_a_note(evaluated, tmp_path, capsys):
+    """Else scores by Euclidean distance are taken for those by cosine similarity."""
+    unit = np.random.default_rng(0).normal(size=(12, 4))
+    unit /= np.linalg.norm(unit, axis=1, keepdims=True)
+    labels = np.arange(12) % 3
+    one_is_long = unit.copy()
+    one_is_long[5] *= 2
+    gallery = {"gallery_labels": labels, "gallery_embeddings": 3 * unit}
+    files = {
+        "unit": ({"embeddings": unit}, ""),
+        "half": ({"embeddings": unit.astype(np.float16)}, ""),
+        "seven": ({"embeddings": 7 * unit}, ""),
+        "long": ({"embeddings": one_is_long}, "their lengths are 1 to 2, and distances"),
+        "gallery": ({"embeddings": unit, **gallery}, "their lengths are 1 to 3, and distances"),
+        "zero": ({"embeddings": np.vstack([unit[:11], np.zeros(4)])}, "lengths are 0 to 1, and"),
+    }
+    for name, (arrays, expected) in files.items():
+        np.savez(tmp_path / f"{name}.npz", labels=labels, **arrays)
+        evaluated(f"embeddings={tmp_path / name}.npz")
+        output = " ".join(capsys.readouterr().out.split())
+        if expected:
+            assert expected in output
+        else:
+            assert "their lengths" not in output
 
 
 @pytest.fixture
