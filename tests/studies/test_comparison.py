@@ -671,7 +671,7 @@ def test_a_page_says_how_two_datasets_agree(two_datasets, tmp_path):
     assert "## One and two" in page
     arms = len(study.arms) - 1
     assert f"the rank correlation of 5 of {arms} arms is 0.60 (" in page
-    assert "1 claim got the verdict *better* on both, or *worse* on both" in page
+    assert "Claims that are *better* on both, or *worse* on both: 1." in page
     assert f"MAP@R of 5 of {arms} arms with [two](other.md)" in page
     assert "tell 7 apart on both in the same order (3 of them without an arm whose" in page
     assert "whose searches failed), and 3 in opposite orders" in page
