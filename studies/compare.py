@@ -74,7 +74,8 @@ def main(argv: list[str] | None = None) -> int:
     if not options.data and (options.arms or options.minutes or options.commit):
         raise ConfigError(["--arms, --minutes and --commit: are for training; give the data, too"])
     # Imported late: --help need not load torch.
-    from studies.comparison.declaration import committed_at, read_declaration
+    from studies.comparison.commits import committed_at
+    from studies.comparison.declaration import read_declaration
     from studies.comparison.page import check_page, write_page
     from studies.comparison.results import Results
 

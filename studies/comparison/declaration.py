@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -145,31 +144,6 @@ class Declaration(Strict):
             if epochs % self.evaluations:
                 raise ValueError(f"evaluations: {self.evaluations} do not divide {epochs} epochs")
         return self
-
-
-def committed_at(path: Path, *code: Path) -> str:
-    """Returns the commit in which a declaration was changed last.
-
-    Args:
-        path: of the declaration.
-        code: files and folders that must be committed too.
-
-    Raises:
-        UserError: one of them has changes that are not committed.
-    """
-
-    def git(*words: str | Path) -> str:
-        command = ["git", "-C", path.parent, *words]
-        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
-
-    commit = git("log", "-1", "--format=%h", "--", path)
-    changed = git("status", "--porcelain", "--", path, *code)
-    if not commit or changed:
-        raise UserError(
-            f"{path} or its code has changes that are not committed; a study is declared before "
-            f"its first training"
-        )
-    return commit
 
 
 def read_declaration(path: Path) -> Declaration:

@@ -19,10 +19,12 @@ from dml.retrieval import nearest_neighbors
 from dml.retrieval.embeddings import load_embeddings
 from dml.retrieval.metrics import score_rankings
 from dml.runs.folder.run_folder import EMBEDDINGS, RunFolder, load_config
+from studies.comparison.commits import find_code_commit
 from studies.comparison.declaration import Declaration
 from studies.comparison.results import IMAGES, METRICS, Results
 
 SEARCH = ("search", "space", "+space", "++space")  # beginnings of the options of a search
+CLONE = Path(__file__).parents[2]
 SEED_STEP = 1000  # between the seeds of two searches of an arm
 _Tables = tuple[pd.DataFrame, ...]  # scores, classes and curves of a length
 EDGE = 1.05  # ratio of a chosen value to an end of its range
@@ -168,7 +170,7 @@ def _collect(summary: Mapping[str, Any], edges: str, cost: float) -> _Tables:
             "processor_seconds": cost / len(summary["jobs"]),
             "device": summary["device"],
             "versions": " ".join(f"{n} {v}" for n, v in summary["versions"].items()),
-            "revision": summary["git_revision"],
+            "revision": find_code_commit(summary["git_revision"], CLONE),
         }
         if stages is not None:
             row["stages"] = int(stages[job["fold"], job["best_step"]])
