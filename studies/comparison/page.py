@@ -154,12 +154,13 @@ def _draw_pictures(
     claims: pd.DataFrame,
     folder: Path,
 ) -> None:
-    """Draws scores, differences, curves and claims; of many arms a summary, too.
+    """Draws scores, differences, curves and claims; of many arms a summary, too, for the README.
 
-    The summary has the best arm, the reference and the arms of the claims.
+    The summary has the best arm, the reference and the arms of the claims. A comparison with the
+    arms of another one has none.
     """
     draw_scores(ranking, folder / "scores.png")
-    if len(ranking) > MANY:
+    if len(ranking) > MANY and study.compared_with is None:
         shown = {ranking.arm.iloc[0], study.reference, *study.claimed()}
         draw_scores(ranking[ranking.arm.isin(shown)], folder / "summary.png")
     draw_differences(study, ranking, folder / "differences.png")

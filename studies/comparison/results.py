@@ -21,8 +21,7 @@ KEYS = ("arm", "search", "epochs")  # of a training run with its folds
 def write_tables(tables: Mapping[str, pd.DataFrame], folder: Path) -> None:
     """Writes tables (name → table) as `<name>.csv.xz`.
 
-    Scores have six digits; values of trials have all of them, so that training runs can be
-    repeated exactly.
+    Numbers have six digits; those of trials have all of them.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for name, table in tables.items():
@@ -48,7 +47,9 @@ class Results(NamedTuple):
             number of images of each class.
         curves: validation score in percent (mean over folds), a row per arm, search, length and
             evaluation.
-        trials: a row per arm, search and trial: validation score in percent and values.
+        trials: a row per arm, search and trial: validation score in percent and values. In files
+            the best trial of a search has all digits, so that its training runs can be repeated
+            exactly, and values of the others have six.
     """
 
     scores: pd.DataFrame
@@ -58,7 +59,7 @@ class Results(NamedTuple):
 
     def write(self, folder: Path) -> None:
         """Writes each table as `<name>.csv.xz`."""
-        write_tables(self._asdict(), folder)
+        write_tables(self._replace(trials=round_other_trials(self.trials))._asdict(), folder)
 
     @classmethod
     def read(cls, folder: Path) -> Results:
@@ -140,3 +141,18 @@ class Results(NamedTuple):
         table = self.classes[self.classes.arm != IMAGES].set_index(list(KEYS))
         chosen = self.choose_lengths().set_index("epochs", append=True).index
         return table.loc[chosen].droplevel("epochs")
+
+
+def round_other_trials(trials: pd.DataFrame) -> pd.DataFrame:
+    """Returns trials with values of six digits, except those of the best trial of each search."""
+    best = trials.groupby(["arm", "search"]).value.idxmax()
+    is_other = ~trials.index.isin(best)
+    rounded = trials.copy()
+    values = trials.select_dtypes("number").columns.difference(["search", "number", "value"])
+    for name in values:
+        rounded.loc[is_other, name] = trials.loc[is_other, name].map(_round_to_six_digits)
+    return rounded
+
+
+def _round_to_six_digits(value: float) -> float:
+    return float(f"{value:.6g}")

@@ -45,7 +45,7 @@ def draw_emoji_neighbors(folder: Path, out: Path, trust: bool = False) -> None:
     networks["after training"] = model.embed(split)
     name = f"{config.loss['name']} on unseen emoji"
     draw_neighbors(split, networks, nn.Identity(), name, out)
-    shrink(out, colors=128, width=1040)
+    shrink(out, colors=64, width=1040)
 
 
 def _shown(subset: Subset) -> Subset:

@@ -19,7 +19,7 @@ from studies.comparison.agreement import correlate, find_agreement
 from studies.comparison.declaration import Claim, Sibling, read_declaration
 from studies.comparison.findings import count_shared_verdicts, summarize_claims
 from studies.comparison.page import split_introduction, write_page
-from studies.comparison.results import IMAGES, Results
+from studies.comparison.results import IMAGES, Results, round_other_trials
 from studies.comparison.trainings import train_search, without_search
 from tests.runs.test_stored_features import write
 
@@ -125,7 +125,8 @@ def test_files_have_the_class_scores_that_are_read(tmp_path):
     tables = made(MEANS, validation=lambda place: 30 + place / 10)
     is_tie = (tables.scores.arm == "low") & (tables.scores.search == 0)
     tables.scores.loc[is_tie, "validation"] = [30.0, 31.0, 31.0000004]  # 31 and 31 in the file
-    tables = tables._replace(curves=tables.scores, trials=tables.scores)
+    trials = tables.scores.assign(value=1.0)
+    tables = tables._replace(curves=tables.scores, trials=trials)
     tables.add_to(tmp_path)
     stored = Results.read(tmp_path)
     lengths = stored.classes.groupby(["arm", "search"]).epochs.apply(list)
@@ -517,6 +518,24 @@ def of_images(tmp_path_factory):
         results.scores["declared"] = "0000000"
         results.add_to(folder / "tables")
     return study, folder / "tables"
+
+
+def test_the_best_trial_of_a_search_has_all_digits_in_files():
+    rate = [1 / 3, 2 / 3, 1 / 7, None]
+    trials = pd.DataFrame(
+        {
+            "arm": "ms",
+            "search": [0, 0, 1, 1],
+            "number": [0, 1, 0, 1],
+            "value": [10 / 3, 20 / 3, 40 / 3, 30 / 3],
+            "optim.lr": rate,
+            "loss.kind": list("abcd"),
+        }
+    )
+    rounded = round_other_trials(trials)
+    expected = trials.assign(**{"optim.lr": [0.333333, 2 / 3, 1 / 7, None]})
+    pd.testing.assert_frame_equal(rounded, expected, check_exact=True)
+    pd.testing.assert_frame_equal(round_other_trials(rounded), rounded, check_exact=True)
 
 
 def read_on_one_line(page: Path) -> str:
