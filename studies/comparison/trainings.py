@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ from dml.retrieval.metrics import score_rankings
 from dml.runs.folder.run_folder import EMBEDDINGS, RunFolder, load_config
 from studies.comparison.commits import find_code_commit
 from studies.comparison.declaration import Declaration
+from studies.comparison.processor_time import ProcessorTime
 from studies.comparison.results import IMAGES, METRICS, Results
 
 SEARCH = ("search", "space", "+space", "++space")  # beginnings of the options of a search
@@ -50,23 +50,23 @@ def train_search(
     seed = study.first_seed + SEED_STEP * number
     options = [f"data.root={data}", *study.options, *options, f"seed={seed}"]
     lengths = list[_Tables]()
+    time = ProcessorTime(outputs / "processor_seconds.json")
     for epochs in study.epochs:
-        before = _processor_seconds()
         try:
-            summary = _train_length(study, options, epochs, outputs)
+            with time.measure(epochs):
+                summary = _train_length(study, options, epochs, outputs)
         except UserError as error:
             if not lengths or "not finite" not in str(error):
                 raise
             print_plain(f"{arm}, search {number}, {epochs} epochs: left out: {error}")
             continue
-        cost = _processor_seconds() - before
         if not lengths:
             folder, chosen = Path(summary["folder"]), summary["search"]["params"]
             trials = _read_trials(folder)
             edges = " ".join(_find_edges(folder, chosen))
             values = [f"{name}={value}" for name, value in chosen.items()]
             options = [*without_search(options), *values]
-        lengths.append(_collect(summary, edges, cost))
+        lengths.append(_collect(summary, edges, time.seconds(epochs)))
     scores, classes, curves = (pd.concat(tables) for tables in zip(*lengths, strict=True))
     results = Results(scores, classes, curves, trials)
     named = {}
@@ -105,15 +105,6 @@ def _name_rows(table: pd.DataFrame, arm: str, number: int) -> pd.DataFrame:
     table.insert(0, "arm", names)
     table.insert(1, "search", numbers)
     return table
-
-
-def _processor_seconds() -> float:
-    """Returns the processor time of this process and of those that it has waited for."""
-    total = 0.0
-    for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN):
-        usage = resource.getrusage(who)
-        total += usage.ru_utime + usage.ru_stime
-    return total
 
 
 def _read_trials(folder: Path) -> pd.DataFrame:
