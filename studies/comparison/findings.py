@@ -6,6 +6,8 @@ import pandas as pd
 
 from scripts.docs.markdown import code
 from studies.comparison.agreement import Agreement
+from studies.comparison.page_tables import list_lengths
+from studies.comparison.results import Results
 from studies.comparison.statistics import VERDICTS
 
 NAMED = ("better", "worse", "equivalent")  # verdicts of which the claims are named
@@ -40,3 +42,16 @@ def count_shared_verdicts(agreement: Agreement) -> int:
     """Returns how many claims are *better* in both comparisons, or *worse* in both."""
     here, there = agreement.claims.verdict_here, agreement.claims.verdict_there
     return int((here.isin(["better", "worse"]) & (here == there)).sum())
+
+
+def count_lengths(results: Results) -> str:
+    """Returns how many searches chose each length, such as "20 with 500 steps, 4 with 2,000 steps".
+
+    A search chooses the length with the best validation score.
+    """
+    counts = results.choose_lengths().epochs.value_counts()
+    lengths = sorted(results.scores.epochs.unique())
+    texts = []
+    for epochs, steps in zip(lengths, list_lengths(results), strict=True):
+        texts.append(f"{counts.get(epochs, 0)} with {steps} steps")
+    return ", ".join(texts)

@@ -20,7 +20,7 @@ from scripts.docs.markdown import code
 from studies.comparison import page_tables
 from studies.comparison.agreement import Correlation, find_agreement
 from studies.comparison.declaration import Declaration
-from studies.comparison.findings import count_shared_verdicts, summarize_claims
+from studies.comparison.findings import count_lengths, count_shared_verdicts, summarize_claims
 from studies.comparison.pictures import (
     draw_agreement,
     draw_claims,
@@ -136,6 +136,9 @@ def write_page(
         images=comparison.images.sum(),
         classes=len(comparison.images),
         not_trained=_list_not_trained(study, results),
+        chosen_lengths=count_lengths(results),
+        ranked=len(ranking),
+        falling=(ranking.gain <= -study.plateau).sum(),
         not_level=[code(arm) for arm in ranking[ranking.rising].arm],
         declared=[code(commit) for commit in scores.declared.unique()],
         revisions=", ".join(map(code, scores.revision.str[:12].unique())),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.ticker import LogLocator, NullLocator
 from matplotlib.transforms import Bbox
 
 from dml.runs.figures.drawing import BLUE, GREY, ORANGE, Figure, plt, tidy
@@ -128,11 +128,10 @@ def draw_curves(results: Results, arms: Sequence[str], path: Path) -> None:
     rows = -(-len(arms) // columns)
     figure = plt.figure(figsize=(WIDTH, 1 + 1.3 * rows), layout="constrained")
     axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
-    for axis, arm in itertools.zip_longest(axes.flat, arms):
+    for axis in axes.flat[len(arms) :]:
+        axis.axis("off")
+    for axis, arm in zip(axes.flat, arms, strict=False):
         tidy(axis)
-        if arm is None:
-            axis.axis("off")
-            continue
         lengths = means[arm].groupby("epochs")
         for (_, curve), shade in zip(lengths, SHADES[-len(lengths) :], strict=False):
             curve = curve.droplevel("epochs")
@@ -141,9 +140,21 @@ def draw_curves(results: Results, arms: Sequence[str], path: Path) -> None:
             axis.plot(curve.index, curve.values, "o-", ms=2, color=shade)
         axis.set_xscale("log")
         axis.set_title(arm, fontsize=9)
+    # All axes share those of the first.
+    _label_steps(axes.flat[0], means.index.get_level_values("step"))
+    for axis in axes.flat[len(arms) - columns : len(arms)]:  # the lowest of each column
+        axis.tick_params("x", labelbottom=True, labelsize=9)
     figure.supxlabel("step; blue: the longest training, dotted: before training", fontsize=10)
     figure.supylabel("validation MAP@R (%)", fontsize=10)
     save_small(figure, path)
+
+
+def _label_steps(axis: Axes, steps: pd.Index) -> None:
+    """Labels a logarithmic axis of steps with few and whole numbers, such as 300 and 1000."""
+    is_wide = steps.max() > 100 * steps[steps > 0].min()
+    axis.xaxis.set_major_locator(LogLocator(subs=(1,) if is_wide else (1, 3)))
+    axis.xaxis.set_major_formatter("{x:.0f}")
+    axis.xaxis.set_minor_locator(NullLocator())
 
 
 def _write_names(axis: Axes, scores: pd.DataFrame) -> None:

@@ -1,7 +1,7 @@
 """Comparisons: searches as a part of each arm, their statistics, and a small one to its page."""
 
 from argparse import Namespace
-from itertools import combinations, product
+from itertools import combinations, pairwise, product
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,7 @@ from studies import compare as command
 from studies.comparison import pictures, simulation, statistics
 from studies.comparison.agreement import correlate, find_agreement
 from studies.comparison.declaration import Claim, Sibling, read_declaration
-from studies.comparison.findings import count_shared_verdicts, summarize_claims
+from studies.comparison.findings import count_lengths, count_shared_verdicts, summarize_claims
 from studies.comparison.page import split_introduction, write_page
 from studies.comparison.results import IMAGES, Results, round_other_trials
 from studies.comparison.trainings import train_search, without_search
@@ -226,6 +226,51 @@ def test_each_search_chooses_its_length():
     expected = tables.classes.set_index(keys).loc[("low", 0, STUDY.epochs[0])]
     row = tables.class_scores().loc[("low", 0)]
     np.testing.assert_array_equal(row[NAMES].astype(float), expected[NAMES].astype(float))
+
+
+def test_the_page_counts_lengths_and_arms_that_longer_training_harms(tmp_path):
+    falls = {"validation": lambda place: 30 - 0.2 * place, "steps": lambda place: 400 * 4**place}
+    results = made({"ms": 15, "contrastive": 20}, searches=2, **falls)
+    scores = results.scores
+    is_second = (scores.arm == "ms") & (scores.search == 1)
+    scores.loc[is_second & (scores.epochs == STUDY.epochs[1]), "validation"] = 31
+    expected = "3 with 400 steps, 1 with 1,600 steps, 0 with 6,400 steps"
+    assert count_lengths(results) == expected
+    study = STUDY.model_copy(update={"claims": []})
+    write_page(study, with_runs(results), tmp_path, "made")
+    page = read_on_one_line(tmp_path / "made.md")
+    assert f"best validation score (searches: {expected})" in page
+    sentence = "is worse than a shorter one by 0.5 points or more in 1 of 2 arms"
+    assert sentence in page, "ms loses 0.8 points in the mean of both searches, contrastive 0.4"
+    scores["validation"] = 30
+    write_page(study, with_runs(results), tmp_path, "made")
+    assert "is worse than a shorter one" not in (tmp_path / "made.md").read_text("utf-8")
+
+
+def test_labels_of_curves_are_readable_and_below_every_column(monkeypatch):
+    """Over one and a half decades, as of fine-tuning, and over three."""
+    figures = []
+    monkeypatch.setattr(pictures, "save_small", lambda figure, path: figures.append(figure))
+    arms = list("abcde")  # the last row has two of three
+    for longest in 4800, 100_000:
+        steps = [0, 150, 600, longest]
+        rows = pd.DataFrame(product(arms, [24], steps), columns=["arm", "epochs", "step"])
+        results = Results(*[pd.DataFrame()] * 4)._replace(curves=rows.assign(validation=40.0))
+        pictures.draw_curves(results, arms, Path("not_written.png"))
+        figure = figures.pop()
+        figure.canvas.draw()
+        is_labeled = []
+        for axis in figure.axes[: len(arms)]:
+            labels = [label for label in axis.get_xticklabels(which="both") if label.get_text()]
+            shown = [label for label in labels if label.get_visible()]
+            is_labeled.append(bool(shown))
+            assert all(label.get_text().isdecimal() for label in shown)
+            left, right = axis.get_window_extent().intervalx
+            boxes = [label.get_window_extent() for label in shown]
+            boxes = [box for box in boxes if left < box.x0 < right]
+            for box, following in pairwise(boxes):
+                assert box.x1 + 5 < following.x0
+        assert is_labeled == [False, False, True, True, True]
 
 
 def test_ranks_of_arms_that_no_test_tells_apart():
