@@ -1,12 +1,11 @@
 """Neighbors of unseen emoji before and after training: python studies/draw_emoji.py <run folder>
 
 Draws the first model of a finished run with data=emoji into docs/results/emoji_neighbors.png, with
-drawings that may be shown only. The picture in docs/results/README.md shows the run of
+drawings that may be shown only. The picture in docs/results/README.md shows the shortest training
+of the first search of proxy_anchor in the study networks_emoji:
 
-    python train.py protocol=validation data=emoji data.batch_size=64 loss=proxy_anchor \\
-        backbone=timm backbone.model=tf_efficientnet_lite0 backbone.input_size=48 \\
-        backbone.weights=<file> embedder.size=128 optim.lr=3e-4 \\
-        protocol.epochs=6 protocol.steps_per_epoch=20 protocol.evaluate_every=3
+    python studies/compare.py networks_emoji data --arms proxy_anchor
+    python studies/draw_emoji.py outputs/studies/networks_emoji/proxy_anchor/0/24/single/*/seed0*
 
 data/README.md says how to prepare the drawings, docs/networks.md where the weights come from.
 """

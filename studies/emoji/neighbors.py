@@ -18,6 +18,8 @@ from dml.runs.load import load_embedder
 from studies.emoji.sets import PICTURE_SETS
 from studies.pictures import shrink
 
+QUERIES = 5  # a row of the picture for each
+
 
 def draw_emoji_neighbors(folder: Path, out: Path, trust: bool = False) -> None:
     """Draws queries of unseen classes with their neighbors before and after training.
@@ -44,8 +46,8 @@ def draw_emoji_neighbors(folder: Path, out: Path, trust: bool = False) -> None:
     model.embedder.load_state_dict(trained.state_dict())
     networks["after training"] = model.embed(split)
     name = f"{config.loss['name']} on unseen emoji"
-    draw_neighbors(split, networks, nn.Identity(), name, out)
-    shrink(out, colors=64, width=1040)
+    draw_neighbors(split, networks, nn.Identity(), name, out, QUERIES)
+    shrink(out, colors=64, width=900)
 
 
 def _shown(subset: Subset) -> Subset:
