@@ -13,7 +13,7 @@ from dml.models.weights import WeightFile, describe_option, find_option, load_we
 
 # Trained on 92 characters that data=glyphs does not contain: `python train.py data=glyphs
 # data.reader.first_class=200 data.reader.classes=92 data.reader.per_class=59 loss=norm_softmax
-# embedder.size=128 protocol.epochs=10`; without its head.
+# embedder.size=128 protocol.epochs=10`; without its head, rounded to float16.
 GLYPHS = Path(__file__).with_name("small_cnn_glyphs.safetensors")
 MAX_WIDTH = 4096
 

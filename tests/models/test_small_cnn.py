@@ -21,6 +21,7 @@ def test_the_shorter_side_decides_for_oblong_images(height, width, expected):
 
 def test_pretrained_on_characters():
     network = SmallCNN(weights="glyphs", width=32)
+    assert {value.dtype for value in network.parameters()} == {torch.float32}, "stored as float16"
     buffers = network.named_buffers()
     assert all((v != 1).any() for name, v in buffers if name.endswith("running_var"))
     with pytest.raises(UserError, match=r"small_cnn_glyphs"):
