@@ -46,6 +46,35 @@ PAGES = STUDIES.parent / "docs" / "results"
 @report_errors
 def main(argv: list[str] | None = None) -> int:
     """Returns 0."""
+    options = _read_options(argv)
+    # Imported late: --help need not load torch.
+    from studies.comparison.commits import committed_at
+    from studies.comparison.declaration import read_declaration
+    from studies.comparison.page import check_page
+
+    file = STUDIES / options.study / "declaration.yaml"
+    study, tables = read_declaration(file), options.pages / options.study
+    if options.pages != PAGES and not options.overwrite:
+        check_page(options.pages, options.study, study.title)
+    arms = _choose_arms(study, options.arms)
+    if options.data:
+        commit = committed_at(file, STUDIES / "comparison")
+        outputs = output_folder(options.outputs / options.study)
+        searches = list(list_searches(study, arms))
+        is_done = _train(study, searches, options, commit, outputs, tables)
+        if not is_done:
+            print_plain("searches are missing; run the same command to continue")
+            return 0
+    _publish(study, options, tables)
+    return 0
+
+
+def _read_options(argv: list[str] | None) -> Namespace:
+    """Returns the options of the command line.
+
+    Raises:
+        ConfigError: options of training without data.
+    """
     parser = Parser(__doc__)
     declared = sorted(path.parent.name for path in STUDIES.glob("*/declaration.yaml"))
     parser.add_argument("study", choices=declared)
@@ -73,25 +102,22 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse(argv)
     if not options.data and (options.arms or options.minutes or options.commit):
         raise ConfigError(["--arms, --minutes and --commit: are for training; give the data, too"])
-    # Imported late: --help need not load torch.
-    from studies.comparison.commits import committed_at
-    from studies.comparison.declaration import read_declaration
-    from studies.comparison.page import check_page, write_page
+    return options
+
+
+def _publish(study: Declaration, options: Namespace, tables: Path) -> None:
+    """Writes the page of a comparison, or says what it still needs.
+
+    Args:
+        options: of the command.
+        tables: folder of the tables.
+
+    Raises:
+        UserError: there are no tables.
+    """
+    from studies.comparison.page import write_page
     from studies.comparison.results import Results
 
-    file = STUDIES / options.study / "declaration.yaml"
-    study, tables = read_declaration(file), options.pages / options.study
-    if options.pages != PAGES and not options.overwrite:
-        check_page(options.pages, options.study, study.title)
-    arms = _choose_arms(study, options.arms)
-    if options.data:
-        commit = committed_at(file, STUDIES / "comparison")
-        outputs = output_folder(options.outputs / options.study)
-        searches = list(list_searches(study, arms))
-        is_done = _train(study, searches, options, commit, outputs, tables)
-        if not is_done:
-            print_plain("searches are missing; run the same command to continue")
-            return 0
     if not Results.exist(tables):
         raise UserError(f"{options.study}: no results in {tables}; give the data to train its arms")
     results = Results.read(tables)
@@ -100,12 +126,11 @@ def main(argv: list[str] | None = None) -> int:
     if lacks_reference or lacks_second_search:
         wanted = f"two searches of an arm, and one of {study.reference}"
         print_plain(f"tables      {tables}; a page needs {wanted}")
-        return 0
+        return
     notes = read_notes(options.study)
     sibling = _read_sibling(study)
     write_page(study, results, options.pages, options.study, sibling, notes=notes)
     print_plain(f"page        {options.pages / options.study}.md")
-    return 0
 
 
 def read_notes(study: str) -> str:
