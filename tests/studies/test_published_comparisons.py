@@ -39,7 +39,7 @@ class Recomputed:
 
     def __init__(self, name, left_out=()):
         tables = {
-            table: pd.read_csv(PAGES / name / f"{table}.csv.xz", dtype={"arm": str})
+            table: pd.read_csv(PAGES / name / f"{table}.csv.xz", dtype={"arm": str, "edges": str})
             for table in ("scores", "classes")
         }
         scores, classes = tables["scores"], tables["classes"]
@@ -51,13 +51,14 @@ class Recomputed:
             self.lengths[key] = runs.groupby("search").map_at_r.mean().mean()
             self.validation[key] = runs.groupby("search").validation.mean().to_numpy()
         self.searches, self.classes, self.precision = {}, {}, {}
+        self.used = {}  # arm → stages and step of the tested weights, the least of its searches
         self.edges = (
             scores.groupby(["arm", "search"]).edges.first().fillna("").groupby("arm").agg(list)
         )
         self.untrained = scores.groupby("arm").untrained.mean()
         for arm in scores.arm.unique():
             of_arm = scores[scores.arm == arm]
-            points, rows, precisions = [], [], []
+            points, rows, precisions, used = [], [], [], []
             for search in sorted(of_arm.search.unique()):
                 if (arm, search) == left_out:
                     continue
@@ -65,11 +66,14 @@ class Recomputed:
                 length = runs.validation.idxmax()
                 points.append(runs.map_at_r[length])
                 precisions.append(runs.precision_at_1[length])
+                tested = of_arm[(of_arm.search == search) & (of_arm.epochs == length)]
+                used.append(tested[["stages", "best_step"]].median())
                 key = (classes.arm == arm) & (classes.search == search)
                 row = classes[key & (classes.epochs == length)]
                 rows.append(row.iloc[0, 3:].to_numpy(float))
             self.searches[arm], self.classes[arm] = points, np.mean(rows, axis=0)
             self.precision[arm] = np.mean(precisions)
+            self.used[arm] = pd.DataFrame(used).min()
         self.find_noise()
 
     def find_noise(self, pool=None, threshold=10):
@@ -97,9 +101,25 @@ class Recomputed:
     def has_learned(self, arm):
         return self.score(arm)[0] > self.untrained[arm]
 
-    def is_undecided(self, pair, study):
-        """Whether searches are missing, or the worse arm mostly chose the end of a range."""
+    def gains(self, arm, study):
+        """Gain of the longest training over the best shorter one in each search."""
+        *shorter, longest = (self.validation[arm, n] for n in study.epochs)
+        return min((longest - scores for scores in shorter), key=np.mean)
+
+    def is_undecided(self, claim, study):
+        """Whether the verdict does not depend on the noise.
+
+        Searches are missing or have failed, a method was not used, scores still rise, or the arm
+        behind mostly chose the end of a range.
+        """
+        pair = claim.better, claim.than
         if any(len(self.searches[arm]) < study.count_searches(arm) for arm in pair):
+            return True
+        if not all(map(self.has_learned, pair)):
+            return True
+        if any(self.used[claim.better][name] < least for name, least in claim.requires.items()):
+            return True
+        if any(self.gains(arm, study).mean() >= study.plateau for arm in pair):
             return True
         behind = min(pair, key=lambda arm: self.score(arm)[0])
         chosen = [option for edges in self.edges[behind] for option in edges.split()]
@@ -212,8 +232,7 @@ def test_scores_of_each_length_are_those_of_the_tables(published):
         *scores, gain = line.split(" | ")
         expected = [lengths[arm, n] for n in epochs]
         assert [float(score) for score in scores] == pytest.approx(expected, abs=0.0051)
-        *shorter, longest = (published.recomputed.validation[arm, n] for n in epochs)
-        gains = min((longest - scores for scores in shorter), key=np.mean)
+        gains = published.recomputed.gains(arm, published.study)
         expected = [gains.mean()]
         if len(gains) > 2:
             expected.append(stats.sem(gains))
@@ -225,7 +244,7 @@ def test_claims_are_those_of_an_independent_computation(published):
     for claim in study.claims:
         start = re.escape(f"| `{claim.better}` above `{claim.than}` ({claim.source}) |")
         (line,) = re.findall(rf"^{start}(.*)\|$", published.page, re.M)
-        points, interval, p, _, *of_lengths, precision = map(str.strip, line.split("|"))
+        points, interval, p, verdict, *of_lengths, precision = map(str.strip, line.split("|"))
         precisions = published.recomputed.precision
         expected = precisions[claim.better] - precisions[claim.than]
         assert float(precision) == pytest.approx(expected, abs=0.0051)
@@ -233,6 +252,15 @@ def test_claims_are_those_of_an_independent_computation(published):
         expected = distribution.interval(1 - (1 - study.confidence) / count)
         assert numbers(points) == pytest.approx([distribution.mean()], abs=0.0051)
         assert numbers(interval) == pytest.approx(expected, abs=0.0051)
+        low, high = expected
+        (name,) = re.findall(r"^\*\*([a-z ]+)", verdict)
+        is_small = study.margin is not None and max(-low, high) < study.margin
+        if published.recomputed.is_undecided(claim, study):
+            assert name not in ("better", "worse")
+        elif is_small:
+            assert name in ("equivalent", "unknown")
+        else:
+            assert (name == "better", name == "worse") == (low > 0, high < 0)
         lengths = published.recomputed.lengths
         gaps = [lengths[claim.better, n] - lengths[claim.than, n] for n in study.epochs]
         assert [float(cell) for cell in of_lengths if cell] == pytest.approx(gaps, abs=0.0051)
@@ -272,7 +300,7 @@ def test_verdicts_that_other_estimates_of_the_noise_change(published):
             interval = other.difference(*pair).interval(level)
             if pair in printed:
                 assert numbers(printed[pair][place]) == pytest.approx(interval, abs=0.0051)
-            elif not other.is_undecided(pair, study):
+            elif not other.is_undecided(claim, study):
                 declared = published.recomputed.difference(*pair).interval(level)
                 assert np.prod(np.sign(declared)) == np.prod(np.sign(interval))
 
