@@ -19,7 +19,9 @@ from dml.core.plain_text import print_plain
 from dml.retrieval.compressed_search import nearest_codes
 from dml.retrieval.embedding_file import ImageEmbeddings, SearchedFile, open_for_search
 from dml.retrieval.exact.streamed_search import VectorRows, find_nearest
+from dml.retrieval.vector_lengths import describe_lengths
 
+SAMPLE = 1000  # rows of a file of which the lengths are compared
 DUPLICATE = 1e-3  # largest distance, of the query's length 1: float16 has three digits
 
 Columns = dict[str, np.ndarray]  # of a table, by name
@@ -196,11 +198,30 @@ def find_neighbors(
             near = _find_nearest(path, stored.embeddings, read.vectors, k, index)
     except ValueError as error:
         raise UserError(f"embeddings: {path}: {error}") from error
+    _note_lengths(read)
     rows, distances = near
     # A stable sort leaves all in their order, except for the query itself.
     order = np.argsort(rows == query_rows[:, None], axis=1, kind="stable")[:, :k]
     rows = np.take_along_axis(rows, order, 1).ravel()
     return rows, np.take_along_axis(distances, order, 1).ravel()
+
+
+def _note_lengths(read: Queries) -> None:
+    """Prints a note if queries and rows differ in length; of a large file, rows from all parts.
+
+    Codes of a compressed file have lengths of their own.
+    """
+    stored = read.file.stored
+    if stored.compression is not None:
+        return
+    count = len(stored.embeddings)
+    rows = np.linspace(0, count - 1, min(count, SAMPLE)).astype(int)
+    vectors = np.concatenate([read.vectors, _numbers(stored.embeddings[rows])])
+    with np.errstate(over="ignore"):
+        lengths = np.linalg.norm(vectors.astype(np.float64), axis=1)
+    note = describe_lengths(lengths.min(), lengths.max())
+    if note:
+        print_plain(f"note: {note}", file=sys.stderr)
 
 
 def _find_nearest(

@@ -21,6 +21,7 @@ from dml.core.progress import open_display, show_task
 from dml.data.image_index import ImageIndex, describe_images
 from dml.data.protocol import FOLDS, Split, create_jobs, protocol_test
 from dml.retrieval.embeddings import SplitEmbeddings, is_file_of, load_embeddings, save_embeddings
+from dml.retrieval.vector_lengths import describe_lengths
 from dml.runs.build import Builder
 from dml.runs.category_scores import means_of_categories
 from dml.runs.compression_table import COMPRESS, check_uncompressed, score_file_forms
@@ -67,7 +68,6 @@ FOR_BOTH = {
 }
 CUSTOM_METRICS = "evaluation.metrics"
 BY = "evaluation.by"
-EQUAL_LENGTHS = 0.05  # relative difference that rounding to few bits causes
 USUAL_RECALLS = (1, 2, 4, 8)  # values of K where no dataset has its own
 FOR_EMBEDDINGS = {"embeddings", MEASURES, COMPRESS, *FOR_BOTH}
 OF_LOADING = ("data.workers", "data.eval_batch_size")
@@ -164,7 +164,7 @@ def _score_file(
         raise UserError(f"embeddings: {source}: {reason}") from error
     if embeddings.collapsed:
         print_line("note: all embeddings are equal; the scores come from the order of the rows")
-    lengths = _describe_lengths(embeddings)
+    lengths = describe_lengths(*embeddings.lengths)
     if lengths:
         print_line(f"note: {lengths}")
     if outputs.errors.wanted:
@@ -176,18 +176,6 @@ def _score_file(
         recall_at, backend = config.recall_at or USUAL_RECALLS, config.evaluation.backend
         result["compression"] = score_file_forms(source, embeddings, forms, recall_at, backend)
     return result, outputs.scores
-
-
-def _describe_lengths(embeddings: SplitEmbeddings) -> str | None:
-    """Returns a note if lengths differ, so that Euclidean distance is not cosine similarity."""
-    shortest, longest = embeddings.lengths
-    are_different = longest - shortest > EQUAL_LENGTHS * longest  # False for NaN
-    if not are_different:
-        return None
-    return (
-        f"embeddings: their lengths are {shortest:.3g} to {longest:.3g}, and distances are "
-        f"Euclidean; for cosine similarity, divide each embedding by its length"
-    )
 
 
 def _read_images(builder: Builder, has_run: bool) -> ImageIndex:

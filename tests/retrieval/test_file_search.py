@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from dml.core.errors import UserError
-from dml.retrieval import file_index, file_search
+from dml.retrieval import file_classification, file_index, file_search
 from dml.retrieval.compression import Compression
 from dml.retrieval.embedding_file import ImageEmbeddings, write_embeddings
 
@@ -306,3 +306,43 @@ def test_an_index_larger_than_the_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(faiss, "index_factory", fail)
     with pytest.raises(UserError, match="index: 'HNSW9999' does not fit into memory"):
         search(write(tmp_path / "x.npz"), "HNSW9999")
+
+
+@pytest.mark.parametrize("index", [False, True])
+def test_lengths_that_differ_get_a_note(tmp_path, capsys, index):
+    """Else neighbors by Euclidean distance are taken for those by cosine similarity."""
+    unit = np.random.default_rng(0).standard_normal((1500, 4)).astype(np.float32)
+    unit /= np.linalg.norm(unit, axis=1, keepdims=True)
+    last_are_long = unit.copy()
+    last_are_long[750:] *= 2  # more rows than are read
+    files = {
+        "unit": (unit, None),
+        "half": (unit.astype(np.float16), None),
+        "seven": (7 * unit, None),
+        "features": (last_are_long, "note: embeddings: their lengths are 1 to 2, and distances"),
+    }
+    labels = np.array(["a", "b", "c"] * 500)
+    for name, (points, expected) in files.items():
+        path = tmp_path / f"{name}.npz"
+        np.savez(path, embeddings=points, labels=labels)
+        file_search.search_file(path, [3], 2, None, index)
+        of_search = " ".join(capsys.readouterr().err.split())
+        file_classification.classify_file(path, [3], 2, None, index)
+        for output in of_search, " ".join(capsys.readouterr().err.split()):
+            assert ("their lengths" in output) == (expected is not None)
+            assert (expected or "") in output
+    pd.DataFrame({"embeddings": list(last_are_long)}).to_parquet(tmp_path / "x.parquet")
+    file_search.search_file(tmp_path / "x.parquet", [3], 2, None)
+    assert "their lengths are 1 to 2" in capsys.readouterr().err
+    new = lambda names, _: 3 * unit[:1]  # noqa: E731
+    file_search.search_file(tmp_path / "unit.npz", ["new.png"], 2, new)
+    assert "their lengths are 1 to 3" in capsys.readouterr().err
+
+
+def test_codes_get_no_note_on_lengths(tmp_path, capsys):
+    points = np.random.default_rng(0).standard_normal((40, 8)).astype(np.float32)
+    made = Compression.fit("int8", points, "")
+    content = ImageEmbeddings(made.encode(points), np.arange(40), None, {}, compression=made)
+    write_embeddings(tmp_path / "x.npz", content)
+    file_search.search_file(tmp_path / "x.npz", [3], 2, None)
+    assert "their lengths" not in capsys.readouterr().err
