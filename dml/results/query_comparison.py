@@ -26,6 +26,7 @@ from dml.retrieval.paired_queries import (
     pair_queries,
     rank_queries,
 )
+from dml.retrieval.vector_lengths import describe_lengths
 from dml.runs.console import console
 from dml.runs.error_files import read_stored_images
 from dml.runs.error_page import ShownImages
@@ -59,6 +60,7 @@ class Source:
         load_images: returns queries, gallery and names of classes.
         folds: number of models of each repeat.
         fingerprint: of the dataset of a run, if it is known.
+        is_file: whether it is a file of embeddings.
     """
 
     title: str
@@ -67,6 +69,7 @@ class Source:
     load_images: LoadImages
     folds: int = 1
     fingerprint: str | None = None
+    is_file: bool = False
 
     @classmethod
     def of_run(cls, run: StoredRun) -> Source:
@@ -89,7 +92,7 @@ class Source:
         def load_images() -> tuple[ShownImages, ShownImages, Sequence[str]]:
             return read_stored_images(path, load_embeddings(path, resolve_device("cpu")))
 
-        return cls(str(path), lambda: None, lambda: [path], load_images)
+        return cls(str(path), lambda: None, lambda: [path], load_images, is_file=True)
 
 
 def compare_queries(
@@ -127,6 +130,7 @@ def compare_queries(
         pairs = pair_queries(*ranked)
         shown = [_score_table(pairs, names, width), Text()]
         shown += map(Text, _explain(pairs, [len(of_source) for of_source in files]))
+        shown += map(Text, _describe_lengths([first, second], ranked))
         return shown + _draw(pairs, first.load_images, picture)
 
 
@@ -192,6 +196,16 @@ def _explain(pairs: PairedQueries, models: Sequence[int]) -> list[str]:
     if classes < FEW_CLASSES:
         lines.append(FEW)
     return lines
+
+
+def _describe_lengths(sources: Sequence[Source], ranked: Sequence[RankedQueries]) -> list[str]:
+    """Returns a note for each file whose lengths of embeddings differ; a run chose its distance."""
+    lines = []
+    for source, queries in zip(sources, ranked, strict=True):
+        note = describe_lengths(*queries.lengths)
+        if source.is_file and note:
+            lines.append(f"{source.title}: {note}")
+    return list(dict.fromkeys(lines))  # once of a file beside itself
 
 
 def _draw(pairs: PairedQueries, load_images: LoadImages, path: Path) -> list[Text]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -51,6 +51,7 @@ class RankedQueries:
         relevant: B numbers of relevant items.
         nearest: B×k positions in `names`, the nearest first, by the first network.
         class_names: of the classes, if they are known.
+        lengths: the shortest and the longest length of an embedding, of the first network.
     """
 
     title: str
@@ -60,6 +61,7 @@ class RankedQueries:
     relevant: np.ndarray
     nearest: np.ndarray
     class_names: Sequence[str] = ()
+    lengths: tuple[float, float] = (1.0, 1.0)
 
     def class_name(self, position: int) -> str:
         """Returns the name or the number of the class of an image."""
@@ -98,15 +100,7 @@ def rank_queries(
         sums = {name: sums[name] + ranked.values[name] for name in metrics}
     assert first is not None
     means = {name: values / len(files) for name, values in sums.items()}
-    return RankedQueries(
-        title,
-        first.names,
-        first.labels,
-        means,
-        first.relevant,
-        first.nearest,
-        first.class_names,
-    )
+    return replace(first, values=means)
 
 
 def _rank_file(
@@ -130,6 +124,7 @@ def _rank_file(
         scores.relevant,
         scores.nearest + offset,
         stored.class_names,
+        embeddings.lengths,
     )
 
 

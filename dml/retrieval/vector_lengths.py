@@ -15,6 +15,6 @@ def describe_lengths(shortest: float, longest: float) -> str | None:
     if not isfinite(longest) or longest - shortest <= EQUAL_LENGTHS * longest:
         return None
     return (
-        f"embeddings: their lengths are {shortest:.3g} to {longest:.3g}, and distances are "
-        f"Euclidean; for cosine similarity, divide each embedding by its length"
+        f"lengths of embeddings are {shortest:.3g} to {longest:.3g}, and distances are Euclidean; "
+        f"for cosine similarity, divide each by its length"
     )

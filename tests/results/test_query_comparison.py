@@ -232,6 +232,20 @@ def test_files_of_embeddings_and_a_run(compared, folders, tmp_path):
     assert cells(compared("ms", "c.npz"), "MAP@R")[-1].isdecimal()
 
 
+def test_lengths_that_differ_get_a_note(compared, folders):
+    """Of each file; a run was trained with its distance."""
+    unit = np.random.default_rng(0).normal(size=(30, 4))
+    unit /= np.linalg.norm(unit, axis=1, keepdims=True)
+    longer = unit * np.linspace(1, 2, 30)[:, None]
+    for name, points in {"unit": unit, "longer": longer}.items():
+        np.savez(f"{name}.npz", embeddings=points, labels=np.arange(30) % 3)
+    for words in ("unit.npz", "longer.npz"), ("longer.npz", "unit.npz"), ("longer.npz",) * 2:
+        text = " ".join(compared(*words))
+        assert text.count("lengths of embeddings") == 1
+        assert "longer.npz: lengths of embeddings are 1 to 2, and distances" in text
+    assert "lengths of embeddings" not in " ".join(compared("unit.npz", "unit.npz"))
+
+
 @pytest.mark.parametrize(
     ("words", "status", "message"),
     [

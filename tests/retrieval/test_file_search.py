@@ -319,7 +319,7 @@ def test_lengths_that_differ_get_a_note(tmp_path, capsys, index):
         "unit": (unit, None),
         "half": (unit.astype(np.float16), None),
         "seven": (7 * unit, None),
-        "features": (last_are_long, "note: embeddings: their lengths are 1 to 2, and distances"),
+        "features": (last_are_long, "note: lengths of embeddings are 1 to 2, and distances"),
     }
     labels = np.array(["a", "b", "c"] * 500)
     for name, (points, expected) in files.items():
@@ -329,14 +329,14 @@ def test_lengths_that_differ_get_a_note(tmp_path, capsys, index):
         of_search = " ".join(capsys.readouterr().err.split())
         file_classification.classify_file(path, [3], 2, None, index)
         for output in of_search, " ".join(capsys.readouterr().err.split()):
-            assert ("their lengths" in output) == (expected is not None)
+            assert ("lengths of embeddings" in output) == (expected is not None)
             assert (expected or "") in output
     pd.DataFrame({"embeddings": list(last_are_long)}).to_parquet(tmp_path / "x.parquet")
     file_search.search_file(tmp_path / "x.parquet", [3], 2, None)
-    assert "their lengths are 1 to 2" in capsys.readouterr().err
+    assert "lengths of embeddings are 1 to 2" in capsys.readouterr().err
     new = lambda names, _: 3 * unit[:1]  # noqa: E731
     file_search.search_file(tmp_path / "unit.npz", ["new.png"], 2, new)
-    assert "their lengths are 1 to 3" in capsys.readouterr().err
+    assert "lengths of embeddings are 1 to 3" in capsys.readouterr().err
 
 
 def test_codes_get_no_note_on_lengths(tmp_path, capsys):
@@ -345,4 +345,4 @@ def test_codes_get_no_note_on_lengths(tmp_path, capsys):
     content = ImageEmbeddings(made.encode(points), np.arange(40), None, {}, compression=made)
     write_embeddings(tmp_path / "x.npz", content)
     file_search.search_file(tmp_path / "x.npz", [3], 2, None)
-    assert "their lengths" not in capsys.readouterr().err
+    assert "lengths of embeddings" not in capsys.readouterr().err

@@ -142,9 +142,15 @@ def test_lengths_that_differ_get_a_note(evaluated, tmp_path, capsys):
         "unit": ({"embeddings": unit}, ""),
         "half": ({"embeddings": unit.astype(np.float16)}, ""),
         "seven": ({"embeddings": 7 * unit}, ""),
-        "long": ({"embeddings": one_is_long}, "their lengths are 1 to 2, and distances"),
-        "gallery": ({"embeddings": unit, **gallery}, "their lengths are 1 to 3, and distances"),
-        "zero": ({"embeddings": np.vstack([unit[:11], np.zeros(4)])}, "lengths are 0 to 1, and"),
+        "long": ({"embeddings": one_is_long}, "embeddings are 1 to 2, and"),
+        "gallery": (
+            {"embeddings": unit, **gallery},
+            "embeddings are 1 to 3, and",
+        ),
+        "zero": (
+            {"embeddings": np.vstack([unit[:11], np.zeros(4)])},
+            "embeddings are 0 to 1, and",
+        ),
     }
     for name, (arrays, expected) in files.items():
         np.savez(tmp_path / f"{name}.npz", labels=labels, **arrays)
@@ -153,7 +159,7 @@ def test_lengths_that_differ_get_a_note(evaluated, tmp_path, capsys):
         if expected:
             assert expected in output
         else:
-            assert "their lengths" not in output
+            assert "lengths of embeddings" not in output
 
 
 @pytest.fixture
