@@ -3,8 +3,9 @@
     python studies/simulate.py heads_emoji                      1,000 comparisons, a minute
     python studies/simulate.py heads_emoji --comparisons 100
 
-First as before the comparison, from the tables of an earlier study that git has, then with the
-noise that its own tables show: see `studies/comparison/simulation.py`.
+First as before a comparison of heads, from the tables of an earlier study that git has; then with
+the noise that its own tables show, or those of a similar comparison while arms have a single
+search: see `studies/comparison/simulation.py`.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 STUDIES = Path(__file__).parent
 PAGES = STUDIES.parent / "docs" / "results"
+SIMILAR = "heads_emoji"  # whose noise is taken where nothing else is known
 MARGINS = (0.25, 0.5, 0.75)
 
 
@@ -34,7 +36,7 @@ MARGINS = (0.25, 0.5, 0.75)
 def main(argv: list[str] | None = None) -> int:
     """Returns 0."""
     parser = Parser(__doc__)
-    declared = sorted(path.parent.name for path in STUDIES.glob("heads_*/declaration.yaml"))
+    declared = sorted(path.parent.name for path in STUDIES.glob("*/declaration.yaml"))
     parser.add_argument("study", choices=declared)
     parser.add_argument(
         "--comparisons", type=whole_number(2), default=1000, help="simulated (default: 1000)"
@@ -46,15 +48,25 @@ def main(argv: list[str] | None = None) -> int:
     from studies.comparison.simulation import measured_source, read_first_edition
 
     study = read_declaration(STUDIES / options.study / "declaration.yaml")
-    print("with arms and searches of the first edition, before the comparison:")
-    _print_coverage(study, *read_first_edition(), options.comparisons)
-    tables = PAGES / options.study
-    if not Results.exist(tables):
-        tables = PAGES / (study.compared_with.study if study.compared_with else "")
-    if Results.exist(tables):
-        print(f"with the noise of the searches in docs/results/{tables.name}:")
-        _print_coverage(study, *measured_source(Results.read(tables)), options.comparisons)
+    if study.features:
+        print("with arms and searches of the first edition, before the comparison:")
+        _print_coverage(study, *read_first_edition(), options.comparisons)
+    name = options.study
+    if not _have_noise(study, PAGES / name):
+        name = study.compared_with.study if study.compared_with else SIMILAR
+    print(f"with the noise of the searches in docs/results/{name}:")
+    _print_coverage(study, *measured_source(Results.read(PAGES / name)), options.comparisons)
     return 0
+
+
+def _have_noise(study: Declaration, tables: Path) -> bool:
+    """Returns whether tables have two searches of every arm."""
+    from studies.comparison.results import Results
+
+    if not Results.exist(tables):
+        return False
+    arms = [arm for arm, _ in Results.read(tables).searches()]
+    return all(arms.count(arm) > 1 for arm in study.arms)
 
 
 def _print_coverage(study: Declaration, source: Source, images: np.ndarray, count: int) -> None:
