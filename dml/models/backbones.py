@@ -6,7 +6,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,9 @@ from dml.models.timm_networks import load_network, set_checkpointing
 from dml.models.timm_weights import describe_timm_weights, find_timm_weights
 from dml.models.weights import WeightFile, describe_option, find_option
 
+T = TypeVar("T")
+D = TypeVar("D")
+SPEC = "dml_spec"  # attribute of a network without the base class
 KINDS: dict[int, Literal["maps", "tokens", "vectors"]] = {2: "vectors", 3: "tokens", 4: "maps"}
 
 
@@ -50,7 +53,7 @@ IMAGENET = InputSpec(size=224, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.
 class Backbone(nn.Module):
     """Network from images (B×3×H×W, prepared as in `input`) to features, without pooling.
 
-    A custom network needs neither this base class nor the attributes: `complete` adds missing ones.
+    A custom network needs neither this base class nor the attributes: `complete` finds them.
 
     Attributes:
         channels: c of the features.
@@ -94,11 +97,34 @@ class Backbone(nn.Module):
         raise NotImplementedError
 
 
-def complete(network: nn.Module, size: int | None = None) -> Backbone:
-    """Adds the missing attributes of a `Backbone` to a network, in place, and returns the network.
+@dataclass(frozen=True)
+class BackboneSpec:
+    """What a `Backbone` says of itself, of a network without this base class.
 
-    The default of `input` is 224 pixels with the mean and standard deviation of ImageNet; `kind`
-    and `channels` are found by a run on an image of zeros, in evaluation mode without gradients.
+    Attributes:
+        channels, kind, input, prefix_tokens, native_channels: see `Backbone`.
+    """
+
+    channels: int
+    kind: Literal["maps", "tokens", "vectors"]
+    input: InputSpec
+    prefix_tokens: int
+    native_channels: int | None
+
+
+def spec_of(backbone: nn.Module) -> BackboneSpec | Backbone:
+    """Returns what has the attributes of a `Backbone`: the network itself, or what was found."""
+    return cast(BackboneSpec | Backbone, getattr(backbone, SPEC, backbone))
+
+
+def complete(network: nn.Module, size: int | None = None) -> Backbone:
+    """Finds what a `Backbone` says of itself, and returns the network.
+
+    It is kept where `spec_of` finds it. Of a network without this base class no attribute is
+    changed, since `kind` or `channels` may mean something else there: `kind` and `channels` are
+    found by a run on an image of zeros, in evaluation mode without gradients; `input` is that of
+    the network if it is an `InputSpec`, by default 224 pixels with ImageNet's mean and standard
+    deviation.
 
     Args:
         network: maps B×3×H×W to B×c, B×c×h×w or B×tokens×c.
@@ -107,19 +133,30 @@ def complete(network: nn.Module, size: int | None = None) -> Backbone:
     Raises:
         ConfigError: the network fails on the image, or returns another shape or type.
     """
-    defaults = {"input": IMAGENET, "prefix_tokens": 0, "native_channels": None}
-    for attribute, default in defaults.items():
-        if not hasattr(network, attribute):
-            setattr(network, attribute, default)
-    backbone = cast(Backbone, network)
-    side = size or backbone.input.size or 224
-    if not (hasattr(network, "channels") and hasattr(network, "kind")):
-        features = _run_on_zeros(network, side)
-        backbone.kind = KINDS[features.ndim]
-        backbone.channels = features.shape[1 if features.ndim == 4 else -1]
-    elif not isinstance(network, Backbone) or backbone.input.size not in (None, side):
-        _run_on_zeros(network, side)
-    return backbone
+    input = _attribute(network, "input", InputSpec, IMAGENET)
+    side = size or input.size or 224
+    has_form = hasattr(network, "kind") and hasattr(network, "channels")
+    is_known = isinstance(network, Backbone) and has_form
+    if is_known and input.size in (None, side):
+        return cast(Backbone, network)
+    features = _run_on_zeros(network, side)
+    kind, channels = KINDS[features.ndim], features.shape[1 if features.ndim == 4 else -1]
+    if isinstance(network, Backbone):
+        if not is_known:
+            network.kind, network.channels = kind, channels
+        return network
+    native = None
+    if callable(getattr(network, "pool_natively", None)):
+        native = _attribute(network, "native_channels", int, None)
+    tokens = _attribute(network, "prefix_tokens", int, 0)
+    setattr(network, SPEC, BackboneSpec(channels, kind, input, tokens, native))
+    return cast(Backbone, network)
+
+
+def _attribute(network: nn.Module, name: str, kind: type[T], default: D) -> T | D:
+    """Returns an attribute of a network; the default if it has none or one of another type."""
+    value = getattr(network, name, default)
+    return value if isinstance(value, kind) else default
 
 
 def _run_on_zeros(network: nn.Module, size: int) -> Tensor:
@@ -148,7 +185,7 @@ def check_training_mode(network: Backbone, size: int | None = None, trained: boo
 
     Args:
         network: on the CPU, as `complete` returns it.
-        size: side of the training images; None: `network.input.size`.
+        size: side of the training images; None: that of its `InputSpec`.
         trained: whether its weights are trained, so that its features need gradients.
 
     Raises:
@@ -161,7 +198,7 @@ def check_training_mode(network: Backbone, size: int | None = None, trained: boo
         tried = copy.deepcopy(network)
     except Exception:  # of any class: the network may hold anything
         return
-    side = size or network.input.size or 224
+    side = size or spec_of(network).input.size or 224
     images = torch.zeros(2, 3, side, side)
     try:
         with torch.random.fork_rng(devices=[]):

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from dml.core.errors import UserError
 from dml.core.torch_internals import BatchNorm
-from dml.models.backbones import Backbone
+from dml.models.backbones import Backbone, spec_of
 
 POOLINGS: dict[str, Callable[[Tensor], Tensor]] = {
     "avg": lambda maps_Bchw: maps_Bchw.mean(dim=(2, 3)),
@@ -92,7 +92,7 @@ class Embedder(nn.Module):
         super().__init__()
         channels = _pooled_channels(backbone, pooling, token_pooling)
         self.backbone = backbone
-        self.input = backbone.input
+        self.input = spec_of(backbone).input
         self.embedding_size = channels if size is None else size
         if self.embedding_size < 1:
             raise UserError(f"embedder.size={size} must be at least 1, or null for the channels")
@@ -120,13 +120,14 @@ class Embedder(nn.Module):
 
     def pool(self, features: Tensor) -> Tensor:
         """Pools features B×c×h×w or B×t×c to B×c; returns vectors B×c unchanged."""
-        if self.pooling == "native" and self.backbone.native_channels:
+        spec = spec_of(self.backbone)
+        if self.pooling == "native" and spec.native_channels:
             return self.backbone.pool_natively(features)
-        if self.backbone.kind == "vectors":
+        if spec.kind == "vectors":
             return features
-        if self.backbone.kind == "maps":
+        if spec.kind == "maps":
             return POOLINGS[self.pooling](features)
-        return TOKEN_POOLINGS[self.token_pooling](features, self.backbone.prefix_tokens)
+        return TOKEN_POOLINGS[self.token_pooling](features, spec.prefix_tokens)
 
     def project(self, pooled_Bc: Tensor) -> Tensor:
         """Returns the head's output B×D, normalized; at least float32, also under autocast."""
@@ -177,16 +178,17 @@ def _pooled_channels(backbone: Backbone, pooling: str, token_pooling: str) -> in
     Raises:
         UserError: the backbone lacks the pooling.
     """
+    spec = spec_of(backbone)
     if pooling == "native":
-        if backbone.native_channels is None and backbone.kind != "vectors":
+        if spec.native_channels is None and spec.kind != "vectors":
             raise UserError(
                 "embedder.pooling=native: the backbone has no pooling; use "
                 "embedder.pooling=avg, for tokens embedder.token_pooling=mean"
             )
-        return backbone.native_channels or backbone.channels
-    if backbone.kind == "tokens" and token_pooling == "token" and not backbone.prefix_tokens:
+        return spec.native_channels or spec.channels
+    if spec.kind == "tokens" and token_pooling == "token" and not spec.prefix_tokens:
         raise UserError("embedder.token_pooling=token: there is no class token; use mean")
-    return backbone.channels
+    return spec.channels
 
 
 def _build_head(

@@ -11,7 +11,14 @@ from timm.layers import resample_abs_pos_embed
 from torch import nn
 
 from dml.core.errors import ConfigError, UserError
-from dml.models.backbones import InputSpec, TimmBackbone, check_training_mode, complete
+from dml.models import backbones
+from dml.models.backbones import (
+    InputSpec,
+    TimmBackbone,
+    check_training_mode,
+    complete,
+    spec_of,
+)
 from dml.models.embedder import Embedder
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "backbone"
@@ -145,14 +152,61 @@ def test_kind_and_channels_are_found_and_features_pooled(kind):
     evaluated = complete(Net(OUTPUTS[kind]).eval(), 16)
     assert not evaluated.training
     network = complete(Net(OUTPUTS[kind]), 16)
-    assert (network.kind, network.channels, network.training) == (kind, 6, True)
-    assert network.input.size == 224
+    spec = spec_of(network)
+    assert (spec.kind, spec.channels, network.training) == (kind, 6, True)
+    assert spec.input.size == 224
     images = torch.rand(2, 3, 16, 16)
     for pooling in ("avg", "avg+max", "native"):
         if pooling == "native" and kind != "vectors":
             continue
         embedder = Embedder(network, 4, pooling=pooling, token_pooling="mean")
         assert embedder(images).shape == (2, 4)
+
+
+class NamedOtherwise(nn.Module):
+    """Attributes of a user whose names mean something else here."""
+
+    def __init__(self):
+        super().__init__()
+        self.kind, self.channels = "gelu", 2
+        self.input = nn.Conv2d(3, 6, 4, stride=4)
+        self.prefix_tokens = nn.Parameter(torch.ones(6))
+        self.native_channels = 3
+
+    def forward(self, images):
+        assert self.kind == "gelu"
+        maps = self.input(images) * self.prefix_tokens[:, None, None]
+        return maps[:, : 2 * self.channels]
+
+
+def test_attributes_of_a_network_stay_as_they_are():
+    network = complete(NamedOtherwise(), 16)
+    assert (network.kind, network.channels, network.native_channels) == ("gelu", 2, 3)
+    assert isinstance(network.input, nn.Conv2d)
+    assert isinstance(network.prefix_tokens, nn.Parameter)
+    check_training_mode(network, 16)
+    spec = spec_of(network)
+    assert (spec.kind, spec.channels, spec.input) == ("maps", 4, backbones.IMAGENET)
+    assert (spec.prefix_tokens, spec.native_channels) == (0, None)
+    embedder = Embedder(network, 5)
+    assert embedder(torch.rand(2, 3, 16, 16)).shape == (2, 5)
+    assert embedder.input == backbones.IMAGENET
+    with pytest.raises(UserError, match="the backbone has no pooling"):
+        Embedder(network, 5, pooling="native")
+
+
+def test_what_a_network_says_of_its_input_is_used():
+    network = Net(OUTPUTS["tokens"])
+    network.input = InputSpec(size=16, mean=(0.1, 0.2, 0.3))
+    network.prefix_tokens = 1
+    network.native_channels = 6
+    network.pool_natively = lambda tokens: tokens[:, 1]
+    spec = spec_of(complete(network))
+    assert (spec.input, spec.prefix_tokens, spec.native_channels) == (network.input, 1, 6)
+    images = torch.rand(2, 3, 16, 16)
+    assert torch.equal(Embedder(network, None).pool(network(images)), network(images)[:, 0])
+    native = Embedder(network, 4, pooling="native")
+    assert torch.equal(native.pool(network(images)), network(images)[:, 1])
 
 
 class OwnNetwork(nn.Module):

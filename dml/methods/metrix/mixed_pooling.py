@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from dml.core.errors import UserError
+from dml.models.backbones import spec_of
 from dml.models.embedder import Embedder
 
 CHUNK = {"cpu": 2**21, "cuda": 2**26}  # elements of the mixes built at a time
@@ -32,7 +33,7 @@ def pool_mixes(
         first_V, second_V: indices into `features`.
         lambda_V: λ, weight of the first.
     """
-    maps = embedder.backbone.kind == "maps"
+    maps = spec_of(embedder.backbone).kind == "maps"
     pooling = embedder.pooling if maps else "avg"  # one token or a mean of tokens: both are linear
     if embedder.pooling == "native":
         raise UserError("embedder.pooling=native cannot pool mixed features; use avg or max")
