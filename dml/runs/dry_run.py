@@ -19,7 +19,7 @@ from dml.config.schema import Config
 from dml.core.errors import ConfigError, UserError, describe_failure, first_line, is_out_of_memory
 from dml.models.embedder import Embedder
 from dml.models.small_cnn import SmallCNN
-from dml.runs.unregistered import check_registered
+from dml.runs.unregistered import check_late, check_registered, check_shapes
 from dml.tracking.history import FIRST
 from dml.training.interfaces import Method
 from dml.training.schedules import find_schedule_notes
@@ -64,6 +64,7 @@ def dry_run(
         UserError: `build_optimizer` raises it.
     """
     option = "loss" if type(method).__module__.startswith("dml.") else "method"
+    check_shapes(method, option)
     notes = check_registered(method, option)
     try:
         method = copy.deepcopy(method)
@@ -78,9 +79,11 @@ def dry_run(
 
     try:
         method.attach(pool)
+        earlier = dict(method.named_parameters())
         images = torch.rand(len(labels), 3, SIDE, SIDE, device=device)
         for _ in range(2):  # a loss may keep the graph of the first step, and fail in the second
             loss = _check_result(method(network, images, labels), option, classes)
+            check_late(earlier, method, option)
             if loss.requires_grad:
                 loss.backward()
     except ConfigError:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from dml.core.errors import UserError
 from dml.core.memory import available_memory
@@ -59,6 +60,8 @@ def _state_bytes(parameters: Iterable[nn.Parameter]) -> int:
     """Returns the bytes that training adds to weights in the memory of this machine."""
     total = 0
     for weights in parameters:
+        if is_lazy(weights):  # the dry run refuses it
+            continue
         if weights.requires_grad and weights.device.type == "cpu":
             total += OF_WEIGHTS * weights.numel() * weights.element_size()
     return total

@@ -1,14 +1,16 @@
-"""Tensors of a custom loss or method that are neither parameters nor buffers of a module.
+"""Tensors of a custom loss or method that would not be trained, of which PyTorch says nothing.
 
-PyTorch neither trains nor saves them, nor moves them to a GPU, and says nothing of it.
+They are neither parameters nor buffers of a module, so that they are neither saved nor moved to a
+GPU; or they are parameters that are made after the optimizer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from dml.core.errors import ConfigError
 
@@ -47,6 +49,48 @@ def check_registered(method: nn.Module, option: str) -> list[str]:
             )
             notes[note] = None
     return [*notes]
+
+
+def check_shapes(method: nn.Module, option: str) -> None:
+    """Checks that parameters have a shape before the first batch.
+
+    Args:
+        method: a method with its loss.
+        option: "loss" or "method", for messages.
+
+    Raises:
+        ConfigError: one has none, such as that of a `LazyLinear`.
+    """
+    for name, parameter in method.named_parameters():
+        if is_lazy(parameter):
+            raise ConfigError(
+                [
+                    f"{option}: {name} has no shape before the first batch, and would not be "
+                    f"trained; give its shape in __init__, which can have the arguments "
+                    f"embedding_size and num_classes"
+                ]
+            )
+
+
+def check_late(earlier: Mapping[str, nn.Parameter], method: nn.Module, option: str) -> None:
+    """Checks that a method made no parameter in a batch.
+
+    Args:
+        earlier: name → parameter before the batch.
+        method: the method with its loss.
+        option: "loss" or "method", for messages.
+
+    Raises:
+        ConfigError: it made or replaced one, which the optimizer would not know.
+    """
+    for name, parameter in method.named_parameters():
+        if parameter is not earlier.get(name):
+            raise ConfigError(
+                [
+                    f"{option}: {name} is made while training, and would not be trained; make it "
+                    f"in __init__, which can have the arguments embedding_size and num_classes"
+                ]
+            )
 
 
 def _find_tensors(method: nn.Module) -> Iterator[tuple[str, Tensor]]:

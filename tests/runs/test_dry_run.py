@@ -215,6 +215,47 @@ def test_centers_that_would_not_be_trained_are_refused(composed, centers):
         tried(composed("loss=custom", target, f"+loss.centers={centers}"))
 
 
+class Late(nn.Module):
+    """A loss that makes its weights in a batch, or replaces them there."""
+
+    def __init__(self, form, num_classes):
+        super().__init__()
+        self.form, self.classes, self.weight = form, num_classes, None
+        if form == "lazy":
+            self.weight = nn.LazyLinear(num_classes)
+        if form != "first":
+            self.scale = nn.Parameter(torch.ones(()))
+        if form == "replaced":
+            self.weight = nn.Parameter(torch.ones(8, num_classes))
+
+    def forward(self, embeddings, labels):
+        if self.form == "registered":
+            return self.scale * embeddings.sum()
+        if self.form == "in place":
+            self.scale.data = self.scale.data / 2
+            return self.scale * embeddings.sum()
+        if self.form == "layer":
+            self.weight = self.weight or nn.Linear(8, self.classes)
+            return nn.functional.cross_entropy(self.weight(embeddings), labels)
+        if self.form == "replaced" or self.weight is None:
+            self.weight = nn.Parameter(torch.ones(8, self.classes))
+        return nn.functional.cross_entropy(embeddings @ self.weight, labels)
+
+
+@pytest.mark.parametrize("form", ["first", "replaced", "layer", "lazy"])
+def test_weights_that_the_optimizer_would_not_know_are_refused(composed, form):
+    words = f"loss._target_={HERE}.Late", f"+loss.form={form}"
+    with pytest.raises(
+        ConfigError, match=r"loss: \S*weight\S* .* would not be trained; .*__init__"
+    ):
+        tried(composed("loss=custom", *words))
+
+
+@pytest.mark.parametrize("form", ["registered", "in place"])
+def test_weights_that_are_changed_in_place_are_accepted(composed, form):
+    tried(composed("loss=custom", f"loss._target_={HERE}.Late", f"+loss.form={form}"))
+
+
 @pytest.mark.parametrize(
     ("centers", "noted"),
     [("constant", 1), ("teacher", 1), ("integers", 0), ("one", 0), ("shared", 0)],
