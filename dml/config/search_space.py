@@ -14,6 +14,11 @@ from omegaconf import OmegaConf
 from dml.core.errors import nearest
 
 KEYS = {"low", "high", "log", "int", "step", "choices"}
+# What a trial sets itself, so that a searched value would be lost.
+OF_TRIALS = {
+    "seed": "each trial has a seed of its own; search on one seed, and train the best with others",
+    "protocol.repeats": "a trial trains one repeat; the best configuration trains all",
+}
 
 
 def merge_spaces(space: dict[str, Any], grid: bool = False) -> dict[str, dict[str, Any]]:
@@ -57,7 +62,7 @@ def find_problems(space: dict[str, Any], options: dict[str, Any]) -> Iterator[tu
         return
     entries = dict(_flatten_ranges(space, ""))
     for name, entry in ranges.items():
-        problem = _find_unknown_option(name, options)
+        problem = _find_unknown_option(name, options) or _find_fixed_option(name)
         problem = problem or _find_unknown_key(entries[name]) or _find_range_problem(entry)
         if problem:
             yield f"space.{name}", problem
@@ -86,6 +91,15 @@ def _find_unknown_option(name: str, options: dict[str, Any]) -> str:
     if option in options:
         return f"no such key of the range of {option}{_suggest_key(key)}"
     return f"no such option{nearest(name, options)}"
+
+
+def _find_fixed_option(name: str) -> str:
+    """Returns why an option cannot be searched; empty if it can."""
+    if name in OF_TRIALS:
+        return OF_TRIALS[name]
+    if name.startswith("search."):
+        return "options of the search cannot be searched"
+    return ""
 
 
 def _find_unknown_key(entry: Any) -> str:
