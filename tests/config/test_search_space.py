@@ -56,7 +56,7 @@ def test_a_grid_is_of_the_options_with_choices(composed):
         (["+space.seed={low:0,high:3,int:true}"], "space.seed", "a seed of its own"),
         (["+space.protocol.repeats={choices:[1,2]}"], "space.protocol.repeats", "one repeat"),
         (["search=grid", "+space.seed={choices:[1,2]}"], "space.seed", "a seed of its own"),
-        (["+space.search.startup={low:1,high:3,int:true}"], "space.search.startup", "of the search"),
+        (["+space.search.startup={low:1,high:3}"], "space.search.startup", "of the search"),
         (["search.trials=0"], "search.trials", "equal to 1"),
         (["search.sampler=gpp"], "search.sampler", "mean 'gp'"),
     ],

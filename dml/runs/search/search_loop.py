@@ -26,6 +26,7 @@ from dml.runs.folder.run_folder import RunFolder
 from dml.runs.job import Result
 from dml.runs.job_scores import COLLAPSED
 from dml.runs.search.proposals import Params, clip, create_distributions
+from dml.runs.search.range_check import check_ranges
 from dml.runs.search.storage import StorageError
 from dml.runs.search.study import REASON, Study
 from dml.runs.train_jobs import REMEDY, train_jobs, wait
@@ -71,6 +72,8 @@ def _search(context: RunContext, stop: Stop, folder: RunFolder, tracker: Tracker
     config = context.config
     assert config.search is not None
     space = create_distributions(merge_spaces(config.space, config.search.sampler == "grid"))
+    for note in check_ranges(config, space):
+        print_line(f"note: {note}")
     study = Study(folder, config.search, space, config.seed)
     if config.search.try_defaults:
         options = config.plain
