@@ -43,9 +43,14 @@ def find_table(path: Path) -> str:
 
 
 def describe_no_arrays(path: Path) -> str:
-    """Returns `it is an HDF5 file` and the like of a file that is no `.npz`; empty if unknown."""
+    """Returns `it is an HDF5 file` and the like of a file that is no `.npz`; empty if unknown.
+
+    Also that an `.npz` file is cut off, of which NumPy says that it is no ZIP archive.
+    """
     if _may_hold_arrays(path):
         return ""
+    if _is_cut(path):
+        return "it is cut off or damaged; copy it again, or make it again"
     kind = find_archive(path) or find_table(path)
     return f"it is {kind}" if kind else ""
 
@@ -62,6 +67,11 @@ def _may_hold_arrays(path: Path) -> bool:
         return True  # another reader says what is wrong
     except OSError:
         return False
+
+
+def _is_cut(path: Path) -> bool:
+    """Returns whether a file begins as a ZIP archive, whose end is missing."""
+    return _read_start(path).startswith(b"PK") and not zipfile.is_zipfile(path)
 
 
 def _match(start: bytes, formats: dict[bytes, str]) -> str:

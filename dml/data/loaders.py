@@ -470,8 +470,8 @@ def _stack(items: list[tuple[Tensor, int]] | tuple[Tensor, Tensor]) -> tuple[Ten
     sizes = {tuple(image.shape[1:]) for image, _ in items}
     if len(sizes) > 1:
         raise UserError(
-            f"transform.size: images of a batch differ in size ({min(sizes)}, {max(sizes)}); "
-            f"set a number of pixels"
+            f"transform.size: images of a batch differ in size ({min(sizes)}, {max(sizes)}); set a "
+            f"number of pixels; dml embed takes them one by one with --batch-size 1"
         )
     images, labels = default_collate([(image.movedim(-3, -1), label) for image, label in items])
     return images.movedim(-1, -3), labels

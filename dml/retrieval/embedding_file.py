@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
@@ -28,12 +29,14 @@ from dml.core.class_labels import ADVICE, check_class_labels
 from dml.core.errors import UserError, first_line
 from dml.core.file_formats import describe_no_arrays
 from dml.core.npz_files import check_sizes, map_array
+from dml.core.plain_text import print_plain
 from dml.core.regular_files import open_regular
 from dml.core.secrets import mask_options
 from dml.retrieval.compression import Compression
 from dml.retrieval.viewer_columns import METADATA, ViewerColumns
 
 PARQUET = ".parquet"
+GALLERY = "gallery_embeddings"
 OF_FILES = {"roots": "U", "file_sizes": "i", "file_times": "i"}  # name → kind of its values
 COLUMNS = ("paths", "labels")  # read for single rows in a search
 SMALL = (*COLUMNS, "splits", *OF_FILES)  # read at once
@@ -256,6 +259,19 @@ def open_for_search(path: str | Path) -> SearchedFile:
     stored = ImageEmbeddings(embeddings, no_paths, None, made_by, compression=compression)
     texts = None if labels is None else TextColumn(labels, "labels")
     return SearchedFile(stored, TextColumn(paths, "paths"), texts)
+
+
+def note_gallery(path: str | Path) -> None:
+    """Prints a note if an `.npz` file has a gallery, which a search leaves out."""
+    if Path(path).suffix == PARQUET:
+        return
+    with open_regular(path) as raw, np.lib.npyio.NpzFile(raw, allow_pickle=False) as file:
+        if GALLERY in file:
+            print_plain(
+                f"note: {GALLERY} of {path} is not searched: neighbors come from the array "
+                f"embeddings; store the gallery there",
+                file=sys.stderr,
+            )
 
 
 def _read_searched_npz(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:

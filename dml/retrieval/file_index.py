@@ -22,6 +22,7 @@ from dml.core.plain_text import print_plain
 from dml.retrieval.exact.streamed_search import VectorRows, find_nearest
 
 SAMPLE = 100  # rows that measure the recall of an index
+ROWS_OF_A_LIST = 39  # faiss warns of fewer
 PROBED = 32  # lists of an index that are searched
 CHUNK = 65_536  # rows that are checked and hashed at once
 KIND = b"IwFl"  # first bytes of faiss's files of the automatic kind
@@ -73,11 +74,12 @@ def find_candidates(
     """
     _check_range(queries, "query")
     opened = open_index(path, points, k, kind)
-    print_plain(
-        f"the index finds {opened.recall:.1%} of exact neighbors, by up to {SAMPLE} rows and their "
-        f"{opened.neighbors} nearest",
-        file=sys.stderr,
-    )
+    if opened.neighbors:
+        print_plain(
+            f"the index finds {opened.recall:.1%} of exact neighbors, by up to {SAMPLE} rows and "
+            f"their {opened.neighbors} nearest",
+            file=sys.stderr,
+        )
     with _described_errors(kind):
         rows = opened.index.search(np.array(queries, dtype=np.float32), k + 1)[1]
     # The first rows as well: an index may find fewer than k.
@@ -226,7 +228,8 @@ def _build_index(points: np.ndarray, k: int, kind: str) -> FileIndex:
     exact = find_nearest(VectorRows(known.__getitem__, len(known)), sample, count)[0][:, 1:]
     candidates = index.search(sample, count)[1]
     shares = list(map(np.isin, exact, candidates))
-    return FileIndex(index, float(np.mean(shares)), count - 1)
+    recall = float(np.mean(shares)) if count > 1 else 1.0  # a single row has no neighbor
+    return FileIndex(index, recall, count - 1)
 
 
 def _make_index(kind: str, known: np.ndarray) -> Any:
@@ -237,8 +240,10 @@ def _make_index(kind: str, known: np.ndarray) -> Any:
     """
     import faiss
 
-    lists = max(1, min(int(len(known) ** 0.5), len(known) // 39))  # faiss warns of fewer a list
-    factory = f"IVF{lists},Flat" if kind == AUTOMATIC else kind
+    factory = kind
+    if kind == AUTOMATIC:
+        lists = min(int(len(known) ** 0.5), len(known) // ROWS_OF_A_LIST)
+        factory = f"IVF{lists},Flat" if lists else "Flat"
     if ZERO.search(factory):  # faiss ends the process for some
         raise UserError(f"index: '{kind}' has a number 0; give one above it")
     links = [int(number) for number in GRAPH.findall(factory)]

@@ -17,7 +17,12 @@ from dml.core.counts import count_of
 from dml.core.errors import UserError
 from dml.core.plain_text import print_plain
 from dml.retrieval.compressed_search import nearest_codes
-from dml.retrieval.embedding_file import ImageEmbeddings, SearchedFile, open_for_search
+from dml.retrieval.embedding_file import (
+    ImageEmbeddings,
+    SearchedFile,
+    note_gallery,
+    open_for_search,
+)
 from dml.retrieval.exact.streamed_search import VectorRows, find_nearest
 from dml.retrieval.vector_lengths import describe_lengths
 
@@ -66,6 +71,7 @@ def read_queries(
     if not len(queries):
         raise UserError("query: there is none; give an image, or the number of a row")
     file = open_for_search(path)
+    note_gallery(path)
     stored = file.stored
     query_rows = np.array([_find_row(str(query), file) for query in queries])
     is_new = query_rows < 0

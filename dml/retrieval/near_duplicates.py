@@ -5,6 +5,7 @@ Shapes: N rows, D dimensions, S sampled rows, k neighbors of each.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -19,7 +20,7 @@ from dml.core.counts import count_of, verb_for
 from dml.core.errors import UserError
 from dml.core.plain_text import show_line
 from dml.core.text_columns import plain_text_columns
-from dml.retrieval.embedding_file import ImageEmbeddings, open_embeddings
+from dml.retrieval.embedding_file import ImageEmbeddings, note_gallery, open_embeddings
 from dml.retrieval.exact.near_pairs import NearPairs, find_largest, near_pairs, read_rows
 from dml.retrieval.exact.order import squared_distances
 from dml.retrieval.file_index import AUTOMATIC
@@ -38,6 +39,7 @@ HALF = 0.5  # of the rows: with more of them below, classes may be what is told 
 LARGEST_GROUP = 4096  # members whose largest distance is computed exactly
 CHAIN = 2.0  # distances: a group that is wider joins images that are not near-duplicates
 TRAINING = "train"
+TRIED_PAIRS = 10_000  # the nearest, of which both paths may be one file
 
 
 class NearestPair(NamedTuple):
@@ -112,6 +114,14 @@ class NearDuplicates:
                 f"note: the nearest {len(self.pairs):,} pairs are listed, {missing:,} more "
                 f"counted; a smaller --max-distance lists all of its own"
             )
+        links = _find_links(self.pairs)
+        if len(links):
+            first = links.iloc[0]
+            lines.append(
+                f"note: {count_of(len(links), 'pair')} {verb_for(len(links), 'is', 'are')} one "
+                f"file under two names (links), such as {show_line(first.path)} and "
+                f"{show_line(first.other_path)}"
+            )
         if self.recall is not None:
             lines.append(f"index       finds about {self.recall:.1%} of all pairs")
         chains = int((self.groups["diameter"] > CHAIN * self.max_distance).sum())
@@ -122,6 +132,18 @@ class NearDuplicates:
                 f"and not all of their images are alike"
             )
         return lines
+
+
+def _find_links(pairs: pd.DataFrame) -> pd.DataFrame:
+    """Returns the pairs of which both paths are one file, of the nearest `TRIED_PAIRS`."""
+    nearest = pairs.nsmallest(TRIED_PAIRS, "distance")
+    is_one = []
+    for path, other in zip(nearest.path, nearest.other_path, strict=True):
+        try:
+            is_one.append(os.path.samefile(path, other))
+        except (OSError, ValueError):  # it is not there, or no name of a file
+            is_one.append(False)
+    return nearest[np.array(is_one, bool)]
 
 
 @plain_text_columns()
@@ -140,6 +162,7 @@ def find_near_duplicates(
             the distance is no number of at least 0, or faiss is not installed.
     """
     stored = open_embeddings(path)
+    note_gallery(path)
     if index:
         stored.check_indexed(path)
     if len(stored.embeddings) < 2:

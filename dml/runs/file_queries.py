@@ -27,7 +27,7 @@ MOST_PIXELS = 2**31  # fewer than that, as in the schema
 
 def search(
     embeddings: str | Path,
-    queries: Sequence[str | Path | int],
+    queries: Sequence[str | Path | int] | str | Path | int,
     k: int = 10,
     *,
     picture: str | Path | None = None,
@@ -45,8 +45,8 @@ def search(
 
     Args:
         embeddings: a file of `dml.embed`, of `dml evaluate save=`, or of other software.
-        queries: images, or row numbers of the file, from 0. The network that made the file embeds
-            images that are not in it.
+        queries: images, or row numbers of the file, from 0; a list or a single one. The network
+            that made the file embeds images that are not in it.
         k: neighbors of each query; of a smaller file all, with a note.
         picture: a PNG of the queries and their neighbors, framed green if the class is the query's,
             else red, and grey if classes are not known.
@@ -84,7 +84,7 @@ def search(
 
 def search_columns(
     embeddings: str | Path,
-    queries: Sequence[str | Path | int],
+    queries: Sequence[str | Path | int] | str | Path | int,
     k: int,
     *,
     picture: str | Path | None = None,
@@ -99,6 +99,7 @@ def search_columns(
     Neighbors beyond the largest distance are there too: the column `matches` tells them.
     """
     _check_limits(max_pixels, max_distance)
+    queries = _list_queries(queries)
     origin = f"search {Path(embeddings).name}"
     if picture is not None:
         from dml.runs.figures.drawing import check_picture
@@ -129,7 +130,7 @@ def select_matches(columns: Columns) -> Columns:
 
 def classify(
     embeddings: str | Path,
-    queries: Sequence[str | Path | int],
+    queries: Sequence[str | Path | int] | str | Path | int,
     k: int = 10,
     *,
     max_distance: float | None = None,
@@ -174,7 +175,7 @@ def classify(
 
 def classify_columns(
     embeddings: str | Path,
-    queries: Sequence[str | Path | int],
+    queries: Sequence[str | Path | int] | str | Path | int,
     k: int,
     *,
     max_distance: float | None = None,
@@ -184,8 +185,15 @@ def classify_columns(
 ) -> Columns:
     """Returns the columns of the table of `classify`, whose arguments these are."""
     _check_limits(max_pixels, max_distance)
+    queries = _list_queries(queries)
     embed_queries = _embedding(embeddings, trust, max_pixels)
     return classify_file(embeddings, queries, k, embed_queries, index, max_distance)
+
+
+def _list_queries(queries: Any) -> Sequence[str | Path | int]:
+    """Returns one or several queries as a list."""
+    is_one = isinstance(queries, str | Path | int | np.integer)
+    return [queries] if is_one else queries
 
 
 def _check_limits(max_pixels: int, max_distance: float | None) -> None:

@@ -111,3 +111,40 @@ def test_features_of_other_types_name_the_option_and_the_way_out(tmp_path, array
     np.savez(tmp_path / "a.npz", embeddings=array, labels=np.arange(2))
     with pytest.raises(UserError, match=f"^data.root: .*{advice}"):
         read_features(tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize("share", [0.3, 0.9])
+def test_an_npz_that_is_cut_off_is_no_archive_of_another_kind(tmp_path, share):
+    np.savez(tmp_path / "x.npz", embeddings=np.random.default_rng(0).random((40, 8)))
+    whole = (tmp_path / "x.npz").read_bytes()
+    (tmp_path / "x.npz").write_bytes(whole[: int(share * len(whole))])
+    for read in (open_embeddings, read_features):
+        with pytest.raises(UserError, match="it is cut off or damaged; copy it again"):
+            read(tmp_path / "x.npz")
+    (tmp_path / "x.npz").write_bytes(whole)
+    assert describe_no_arrays(tmp_path / "x.npz") == ""
+
+
+def test_images_that_are_no_files_say_what_they_are(tmp_path):
+    (tmp_path / "a.png").write_bytes(b"")
+    os.symlink("gone.png", tmp_path / "b.png")
+    with pytest.raises(UserError, match=r"1 of 2 .*b\.png is a link to a file that does not exist"):
+        list_images(tmp_path)
+    (tmp_path / "b.png").unlink()
+    os.mkfifo(tmp_path / "b.png")
+    with pytest.raises(UserError, match=r"1 of 2 .*b\.png is no regular file; remove it"):
+        list_images(tmp_path)
+
+
+@pytest.mark.parametrize("form", ["text", "paths", "csv"])
+def test_images_that_are_listed_twice_are_refused(tmp_path, form):
+    for name in "ab":
+        (tmp_path / f"{name}.png").write_bytes(b"")
+    listed = ["a.png", "b.png", "./a.png"]
+    source = [f"{tmp_path}/{name}" for name in listed]
+    if form != "paths":
+        source = tmp_path / ("list.txt" if form == "text" else "list.csv")
+        first = ["path"] if form == "csv" else []
+        source.write_text("\n".join([*first, *listed]))
+    with pytest.raises(UserError, match=r"a\.png is listed twice"):
+        list_images(source)

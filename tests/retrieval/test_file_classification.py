@@ -1,6 +1,7 @@
 """Classes of the rows of a file, compared with loops over the other rows."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import dml
@@ -122,3 +123,9 @@ def test_limits_that_are_no_distances(file, limit):
     for function in (dml.search, dml.classify):
         with pytest.raises(UserError, match=r"max_distance: .* must be a distance above 0"):
             function(file, [0], k=1, max_distance=limit)
+
+
+@pytest.mark.parametrize("query", [3, np.int64(3), "3"])
+def test_a_single_query_is_a_list_of_one(file, query):
+    pd.testing.assert_frame_equal(dml.search(file, query, k=2), dml.search(file, [query], k=2))
+    pd.testing.assert_frame_equal(dml.classify(file, query), dml.classify(file, [query]))

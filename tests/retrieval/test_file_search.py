@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from dml.core.errors import UserError
-from dml.retrieval import file_classification, file_index, file_search
+from dml.retrieval import file_classification, file_index, file_search, near_duplicates
 from dml.retrieval.compression import Compression
 from dml.retrieval.embedding_file import ImageEmbeddings, write_embeddings
 
@@ -346,3 +346,30 @@ def test_codes_get_no_note_on_lengths(tmp_path, capsys):
     write_embeddings(tmp_path / "x.npz", content)
     file_search.search_file(tmp_path / "x.npz", [3], 2, None)
     assert "lengths of embeddings" not in capsys.readouterr().err
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("rows", [1, 2, 38, 39])
+def test_an_index_of_few_rows_has_no_warning(tmp_path, capfd, rows):
+    path = write(tmp_path / "x.npz", rows=rows)
+    embed = lambda names, _: np.ones((1, 4), np.float32)  # noqa: E731
+    _, table = file_search.search_file(path, ["new.png"], 1, embed, True)
+    points = np.load(path)["embeddings"]
+    assert table["row"].tolist() == [np.linalg.norm(points - 1, axis=1).argmin()]
+    printed = capfd.readouterr()
+    assert "nan" not in printed.err
+    assert "WARNING" not in printed.err + printed.out
+    assert ("the index finds 100.0%" in printed.err) == (rows > 1)
+
+
+def test_a_gallery_that_is_not_searched_is_named(tmp_path, capsys):
+    points = np.eye(6, dtype=np.float32)
+    labels = np.array(list("aabbcc"))
+    path = tmp_path / "x.npz"
+    for arrays in {}, {"gallery_embeddings": points, "gallery_labels": labels}:
+        np.savez(path, embeddings=points, labels=labels, **arrays)
+        file_search.search_file(path, [0], 2, None)
+        file_classification.classify_file(path, [0], 2, None)
+        near_duplicates.find_near_duplicates(path)
+        notes = capsys.readouterr().err.count("note: gallery_embeddings of")
+        assert notes == 3 * len(arrays) / 2

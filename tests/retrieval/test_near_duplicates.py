@@ -1,5 +1,8 @@
 """Near-duplicates of a file, compared with all pairs in float64."""
 
+import os
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scipy.spatial.distance import pdist
@@ -242,3 +245,20 @@ def test_equal_embeddings_alone_have_no_nearest_pair(tmp_path):
     made = find_near_duplicates(write(tmp_path / "x.npz", np.ones((5, 3))))
     assert made.count == 10
     assert not made.nearest
+
+
+def test_one_file_under_two_names_is_no_copy(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.png", "b.png"):
+        Path(name).write_bytes(name.encode())
+    os.symlink("a.png", "link.png")
+    os.link("b.png", "hard.png")
+    points = np.eye(4)[[0, 1, 0, 1, 0]]
+    paths = ["a.png", "b.png", "link.png", "hard.png", "gone.png"]
+    found = find_near_duplicates(write(tmp_path / "x.npz", points, paths=paths))
+    assert found.count == 4, "gone.png is a copy of a.png and of its link"
+    (note,) = [line for line in found.describe() if "under two names" in line]
+    assert note.startswith("note: 2 pairs are one file under two names (links), such as a.png and")
+    Path("link.png").unlink()
+    Path("hard.png").unlink()
+    assert not any("under two names" in line for line in found.describe())

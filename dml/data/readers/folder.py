@@ -219,7 +219,17 @@ def list_images(
     missing = find_missing(files)
     if missing:
         raise UserError(f"images: {_describe_no_files(missing, len(files))}")
+    _refuse_repeated(files)
     return files, dict(zip(texts_of(files), labels, strict=False))
+
+
+def _refuse_repeated(files: Sequence[Path]) -> None:
+    """Raises UserError for an image that is listed twice, and would be a copy of itself."""
+    names = [*texts_of(files)]
+    if len(set(names)) == len(names):
+        return
+    first = next(name for name, count in Counter(names).items() if count > 1)
+    raise UserError(f"images: {show_line(first)} is listed twice; name it once")
 
 
 def _describe_no_files(missing: Sequence[Path], total: int) -> str:
@@ -228,6 +238,10 @@ def _describe_no_files(missing: Sequence[Path], total: int) -> str:
     if os.path.isdir(first):
         shown = show_line(str(first))
         problem = f"{shown} is a folder; name the images in it, or the folder alone"
+    elif os.path.islink(first):
+        problem = f"{show_line(str(first))} is a link to a file that does not exist; remove it"
+    elif os.path.lexists(first):
+        problem = f"{show_line(str(first))} is no regular file; remove it"
     else:
         problem = describe_missing(first)
     if total == 1:
