@@ -130,8 +130,9 @@ def load(
 
     Returns:
         The embedder with the weights of its best evaluation, in evaluation mode (B×3×H×W → B×D),
-        and a transform from a PIL image of any mode to its 3×H×W input. Transparent images are
-        composed on `data.background` of the run, as in training. With `loss=True` third the loss
+        and a transform from a PIL image of any mode to its 3×H×W input, as `dml.embed` prepares
+        files: photos are turned upright by their EXIF orientation, and transparent images composed
+        on `data.background` of the run. With `loss=True` third the loss
         (`dml.runs.load_loss.TrainedLoss`): `classes` are the names of its classes, and
         `probabilities(embeddings)` are B×C if it has logits.
 
@@ -153,7 +154,9 @@ def load(
 
 
 class ToPixels(nn.Module):
-    """Converts an image to uint8 pixels 3×H×W, as training does with files.
+    """Converts an image to uint8 pixels 3×H×W, as `dml.embed` does with files.
+
+    Photos of Pillow are turned upright by their EXIF orientation.
 
     Args:
         background: color below transparent pixels.
@@ -170,7 +173,7 @@ class ToPixels(nn.Module):
             UserError: the image has pixels of 32 bits.
         """
         if not isinstance(image, Tensor):
-            return load_image(image, background=self.background)
+            return load_image(image, apply_orientation=True, background=self.background)
         if image.shape[0] == 3:
             return image
         return load_image(to_pil_image(image), background=self.background)

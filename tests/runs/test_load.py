@@ -82,6 +82,28 @@ def test_an_image_as_a_tensor_has_the_pixels_of_the_image(mode, background):
         assert not torch.equal(pixels, ToPixels("blue")(image))
 
 
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF"])
+def test_photos_are_turned_upright_as_dml_embed_does(run_tiny, tmp_path, kind):
+    _, folder = run_tiny("protocol.epochs=0")
+    embedder, transform = dml.load(folder)
+    values = np.random.default_rng(0).integers(0, 256, (8, 8, 3), dtype=np.uint8)
+    embedded = []
+    for orientation in (None, 1, 6):
+        image = Image.fromarray(values)
+        exif = image.getexif()
+        if orientation:
+            exif[0x112] = orientation
+        path = tmp_path / f"{orientation}.{kind.lower()}"
+        image.save(path, kind, exif=exif, **({"lossless": True} if kind == "WEBP" else {}))
+        with Image.open(path) as opened, torch.no_grad():
+            mine = embedder(transform(opened)[None])
+        of_file = torch.from_numpy(dml.embed(folder, [str(path)]).embeddings)
+        torch.testing.assert_close(mine, of_file, rtol=0, atol=2e-3)  # of float16 in files
+        embedded.append(mine)
+    torch.testing.assert_close(embedded[0], embedded[1])
+    assert (embedded[0] - embedded[2]).abs().max() > 0.02
+
+
 def test_networks_are_on_the_device_that_is_asked_for(run_tiny):
     _, folder = run_tiny("protocol.epochs=0")
     (of_all,) = dml.load_all(folder, device="meta").values()
