@@ -15,6 +15,7 @@ from dml.core.option_values import SPLITS, has_seen_classes
 METRIX, I_MIX = "dml.methods.metrix.Metrix", "dml.methods.mixing_baselines.IMix"
 TIMM_BACKBONE = "dml.models.backbones.TimmBackbone"
 CLOSED_SET = "closed_set"  # value of protocol.splits, and a part of the name of its protocols
+HIDDEN = 256  # default of embedder.hidden
 SHARES = ("test_share", "validation_share", "split_seed", "neighbors")  # options of closed_set
 FEATURES, IDENTITY = "dml.data.readers.features.read_features", "dml.models.identity.Identity"
 
@@ -313,7 +314,31 @@ def find_notes(config: Config) -> Iterator[str]:
             f"the images are other ones than the papers' ({data.variant}): no number of a paper "
             f"is compared with the scores"
         )
+    yield from _find_idle_options(config)
     yield from _find_network_notes(config)
+
+
+def _find_idle_options(config: Config) -> Iterator[str]:
+    """Yields notes on options without effect, which make a run differ from an equal one."""
+    data, optim, protocol = config.data, config.optim, config.protocol
+    clips = optim.clip_value is not None or optim.clip_norm is not None
+    if optim.clip_loss_parameters and not clips:
+        yield "optim.clip_loss_parameters has no effect without optim.clip_norm or clip_value"
+    is_scheduled = optim.schedule is not None or optim.warmup_steps > 0
+    if optim.schedule_unit == "steps" and not is_scheduled:
+        yield "optim.schedule_unit has no effect without optim.schedule"
+    head, hidden = config.embedder.get("head"), config.embedder.get("hidden")
+    if head not in (None, "mlp") and hidden not in (None, HIDDEN):
+        yield f"embedder.hidden has no effect with embedder.head={head}; mlp uses it"
+    if protocol.stopping.min_delta and protocol.stopping.patience is None:
+        yield "protocol.stopping.min_delta has no effect without protocol.stopping.patience"
+    if data.micro_batch is not None and data.micro_batch >= data.batch_size:
+        yield f"data.micro_batch has no effect: it is not below data.batch_size={data.batch_size}"
+    if 0 < protocol.epochs <= optim.warmup_epochs:
+        yield (
+            f"optim.warmup_epochs={optim.warmup_epochs} is the whole training "
+            f"(protocol.epochs={protocol.epochs}): the backbone is not trained"
+        )
 
 
 def _find_network_notes(config: Config) -> Iterator[str]:

@@ -59,6 +59,7 @@ from dml.training.device import device_name
 from dml.training.micro_batches import uses_batch_statistics
 from dml.training.process_group import distributed_session
 from dml.training.process_state import restored_process_state
+from dml.training.schedules import describe_warmup
 
 OPTUNA = Version("4.2")  # the oldest version that search=bayes runs with
 
@@ -262,6 +263,8 @@ class Experiment:
             for form in config.evaluation.compress:
                 check_size(form, model.embedder.embedding_size, len(model.job.train), COMPRESS)
             notes = list(dict.fromkeys(model.check_custom_parts()))  # each once
+            total = config.protocol.epochs * model.schedule.steps_per_epoch
+            notes += describe_warmup(config.optim.warmup_steps, total)
             notes += dry_run(model.method, config, build, length, *sizes, context.device)
         for note in notes:
             print_line(f"note: {note}")
@@ -271,7 +274,9 @@ class Experiment:
         if part == LORA:
             targets = config.backbone.get("lora", {}).get("targets", ALL)
             print_line(describe_adapters(model.embedder, targets))
-        if config.data.micro_batch and uses_batch_statistics(model.embedder):
+        micro_batch = config.data.micro_batch or config.data.batch_size
+        is_divided = micro_batch < config.data.batch_size
+        if is_divided and uses_batch_statistics(model.embedder):
             print_line(
                 f"note: data.micro_batch={config.data.micro_batch}: BatchNorm normalizes each part "
                 f"by itself; with embedder.freeze_batch_norm=true parts do not change the result"

@@ -87,6 +87,16 @@ def default_arguments(schedule: Any) -> dict[str, Any]:
     return {}
 
 
+def describe_warmup(warmup_steps: int, total: int) -> list[str]:
+    """Returns a note on a warm-up of the rates as long as the training of `total` steps; or none."""
+    if not 0 < total <= warmup_steps:
+        return []
+    return [
+        f"optim.warmup_steps={warmup_steps} is not below the {total} steps of the training: the "
+        f"rates reach {total / warmup_steps:.2g} of optim.lr, and no schedule begins"
+    ]
+
+
 def find_schedule_notes(
     schedule: LRScheduler, length: int, has_score: bool, unit: str = "epochs"
 ) -> Iterator[str]:

@@ -5,6 +5,38 @@ from dml.config.compatibility import find_notes
 from dml.config.schema import Config
 from dml.core.errors import ConfigError
 
+# An option, words with which it has no effect, and one with which it has.
+IDLE = [
+    ("optim.clip_loss_parameters=true", ["optim.clip_value=null"], "optim.clip_norm=1"),
+    ("optim.schedule_unit=steps", ["optim.schedule=null"], "optim.schedule=cosine"),
+    ("embedder.hidden=512", [], "embedder.head=mlp"),
+    (
+        "protocol.stopping.min_delta=0.5",
+        ["protocol.stopping.patience=null"],
+        "protocol.stopping.patience=3",
+    ),
+    ("data.micro_batch=128", ["data.batch_size=128"], "data.batch_size=256"),
+]
+
+
+@pytest.mark.parametrize(("option", "idle", "needed"), IDLE)
+def test_options_without_effect_are_noted(composed, option, idle, needed):
+    words = ("data=digits", "loss=proxy_anchor", option)
+    (note,) = find_notes(check(composed(*words, *idle)))
+    assert note.startswith(f"{option.partition('=')[0]} has no effect")
+    assert not [*find_notes(check(composed(*words, needed)))]
+
+
+FROZEN = [(1, 1, 1), (3, 5, 1), (2, 1, 0), (0, 1, 0)]
+
+
+@pytest.mark.parametrize(("epochs", "warmup", "noted"), FROZEN)
+def test_a_backbone_that_is_frozen_all_the_time_is_noted(composed, epochs, warmup, noted):
+    words = ("data=digits", f"protocol.epochs={epochs}", f"optim.warmup_epochs={warmup}")
+    notes = [*find_notes(check(composed(*words)))]
+    assert len(notes) == noted
+    assert all("the backbone is not trained" in note for note in notes)
+
 
 @pytest.mark.parametrize(
     ("overrides", "option", "said"),

@@ -14,7 +14,7 @@ from dml.core.errors import ConfigError
 from dml.models.embedder import Embedder
 from dml.models.small_cnn import SmallCNN
 from dml.runs.build import Builder
-from dml.training.schedules import named_schedule, warm_up
+from dml.training.schedules import describe_warmup, named_schedule, warm_up
 
 STEPS = {"optim.schedule_unit": "steps"}
 
@@ -132,3 +132,13 @@ def test_a_warm_up_counts_steps(composed):
     assert check(composed()).optim.schedule_unit == "epochs"
     with pytest.raises(ConfigError, match=r"optim\.schedule_unit: a warm-up of the rates"):
         check(composed("optim.warmup_steps=3", "optim.schedule_unit=epochs"))
+
+
+@pytest.mark.parametrize(
+    ("warmup", "total", "noted"), [(100, 4, 1), (4, 4, 1), (3, 4, 0), (0, 4, 0), (100, 0, 0)]
+)
+def test_a_warm_up_that_never_ends_is_noted(warmup, total, noted):
+    notes = describe_warmup(warmup, total)
+    assert len(notes) == noted
+    if warmup == 100 and notes:
+        assert "not below the 4 steps of the training: the rates reach 0.04 of" in notes[0]
