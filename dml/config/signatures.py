@@ -102,7 +102,13 @@ def find_argument_problems(
             yield f"{option}.{name}: {target.__name__} takes no such argument{hint}"
     if not inner:
         optional = values.keys() | supplied | (accepted.keys() - required.keys())
-        yield from _find_missing(accepted, optional, option, supplied)
+        missing = list(_find_missing(accepted, optional, option, supplied))
+        if missing and option == "loss" and inspect.isfunction(target):
+            missing.append(
+                f"loss: {target.__name__} is a function, which has to return the loss, a "
+                f"torch.nn.Module; a function of embeddings and labels is none"
+            )
+        yield from missing
 
 
 def _find_missing(

@@ -12,8 +12,8 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,6 +27,7 @@ from dml.core.errors import UserError, first_line
 from dml.core.file_formats import describe_no_arrays
 from dml.core.metric_names import OF_CATEGORIES
 from dml.core.npz_files import check_sizes
+from dml.core.plain_text import print_plain
 from dml.core.regular_files import open_regular
 from dml.retrieval.embedding_file import (
     COMPRESSION,
@@ -268,7 +269,7 @@ class StoredNames(NamedTuple):
 def read_names(path: str | Path, embeddings: SplitEmbeddings) -> StoredNames:
     """Returns the names in a file that `load_embeddings` has read.
 
-    Paths of an unknown type, or of another number, count as none.
+    Paths of an unknown type, or of another number, count as none, with a note.
     """
     names = ("paths", "gallery_paths", "labels", "gallery_labels")
     if Path(path).suffix == PARQUET:
@@ -277,9 +278,11 @@ def read_names(path: str | Path, embeddings: SplitEmbeddings) -> StoredNames:
         with open_regular(path) as opened, np.load(opened, allow_pickle=False) as file:
             arrays = {}
             for name in names:
-                with suppress(ValueError):  # Python objects
+                try:
                     if name in file:
                         arrays[name] = file[name]
+                except ValueError:  # Python objects, which are not read
+                    arrays[name] = np.empty(0, object)
     classes: dict[int, str] = {}
     for name, numbers in (
         ("labels", embeddings.query_labels),
@@ -290,15 +293,24 @@ def read_names(path: str | Path, embeddings: SplitEmbeddings) -> StoredNames:
             classes |= dict(zip(numbers.tolist(), map(str, texts.tolist()), strict=True))
     gallery = None
     if embeddings.gallery is not None:
-        gallery = _as_paths(arrays.get("gallery_paths"), len(embeddings.gallery))
-    paths = _as_paths(arrays.get("paths"), len(embeddings.query))
+        gallery = _as_paths(arrays, "gallery_paths", len(embeddings.gallery))
+    paths = _as_paths(arrays, "paths", len(embeddings.query))
     return StoredNames(paths, gallery, [classes[number] for number in sorted(classes)])
 
 
-def _as_paths(array: np.ndarray | None, count: int) -> list[str]:
-    """Returns an array of texts or UTF-8 bytes as a list, or row numbers for another one."""
-    if array is None or array.shape != (count,) or array.dtype.kind not in "USO":
-        return [str(row) for row in range(count)]
+def _as_paths(arrays: Mapping[str, np.ndarray], name: str, count: int) -> list[str]:
+    """Returns an array of texts, bytes or numbers as a list; row numbers for none or another."""
+    numbers = [str(row) for row in range(count)]
+    if name not in arrays:
+        return numbers
+    array = arrays[name]
+    if array.shape != (count,) or array.dtype.kind not in "USOiu":
+        print_plain(
+            f"note: {name} is no list of {count} texts (it is {array.dtype} of shape "
+            f"{array.shape}): images are named by their rows",
+            file=sys.stderr,
+        )
+        return numbers
     return [os.fsdecode(path) if isinstance(path, bytes) else str(path) for path in array.tolist()]
 
 

@@ -88,7 +88,7 @@ def default_arguments(schedule: Any) -> dict[str, Any]:
 
 
 def describe_warmup(warmup_steps: int, total: int) -> list[str]:
-    """Returns a note on a warm-up of the rates as long as the training of `total` steps; or none."""
+    """Returns a note if the warm-up of the rates is as long as the training of `total` steps."""
     if not 0 < total <= warmup_steps:
         return []
     return [

@@ -100,3 +100,19 @@ def test_what_an_inner_object_lacks_may_be_passed_by_its_owner():
 def test_a_path_with_a_colon_is_refused_with_the_dotted_one():
     with pytest.raises(ConfigError, match=r"loss._target_: a:B must be a dotted path, as in a\.B"):
         import_target("a:B", "loss")
+
+
+def as_loss(embeddings, labels):
+    """A loss that is a function, and none that makes one."""
+    return embeddings.sum()
+
+
+def test_a_function_is_no_loss():
+    node = {"_target_": f"{__name__}.as_loss"}
+    *missing, advice = find_argument_problems(node, "loss", supplied=["num_classes"])
+    assert len(missing) == 2
+    assert advice.startswith(
+        "loss: as_loss is a function, which has to return the loss, a torch.nn"
+    )
+    node |= {"embeddings": 1, "labels": 2}
+    assert not [*find_argument_problems(node, "loss", supplied=["num_classes"])]

@@ -6,10 +6,12 @@ from html.parser import HTMLParser
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from PIL import Image
 
 from dml.core.csv_cells import unquote_formula
 from dml.core.errors import UserError
+from dml.retrieval.embeddings import load_embeddings, read_names
 from dml.runs import error_page
 from tests.commands import evaluate
 
@@ -213,3 +215,22 @@ def test_flags_are_options(tmp_path, capfd):
     assert (tmp_path / "x.per_query.csv").exists()
     assert evaluate([f"embeddings={tmp_path}/x.npz", "--error"]) == 2
     assert len(capfd.readouterr().err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("kind", ["short", "objects", "texts", "numbers", "none"])
+def test_paths_that_do_not_fit_have_a_note(tmp_path, capsys, kind):
+    paths = {
+        "short": np.array(["a.png"] * 5),
+        "objects": np.array(["a.png"] * 6, object),
+        "texts": np.array([f"{row}.png" for row in range(6)]),
+        "numbers": np.arange(6),
+    }
+    arrays = {"embeddings": np.eye(6), "labels": np.arange(6) % 2}
+    if kind in paths:
+        arrays["paths"] = paths[kind]
+    np.savez(tmp_path / "x.npz", **arrays)
+    embeddings = load_embeddings(tmp_path / "x.npz", torch.device("cpu"))
+    names = read_names(tmp_path / "x.npz", embeddings).paths
+    noted = "note: paths is no list of 6 texts" in capsys.readouterr().err
+    assert noted == (kind in ("short", "objects"))
+    assert names == [f"{row}.png" if kind == "texts" else str(row) for row in range(6)]
