@@ -240,10 +240,8 @@ def _make_index(kind: str, known: np.ndarray) -> Any:
     """
     import faiss
 
-    factory = kind
-    if kind == AUTOMATIC:
-        lists = min(int(len(known) ** 0.5), len(known) // ROWS_OF_A_LIST)
-        factory = f"IVF{lists},Flat" if lists else "Flat"
+    lists = max(1, min(int(len(known) ** 0.5), len(known) // ROWS_OF_A_LIST))
+    factory = f"IVF{lists},Flat" if kind == AUTOMATIC else kind
     if ZERO.search(factory):  # faiss ends the process for some
         raise UserError(f"index: '{kind}' has a number 0; give one above it")
     links = [int(number) for number in GRAPH.findall(factory)]
@@ -251,6 +249,8 @@ def _make_index(kind: str, known: np.ndarray) -> Any:
         raise UserError(f"index: '{kind}' has too few links; give {FEWEST_LINKS} or more")
     with _described_errors(kind):
         index: Any = faiss.index_factory(known.shape[1], factory)
+        with suppress(RuntimeError):  # it has no lists
+            faiss.extract_index_ivf(index).cp.min_points_per_centroid = 1  # else faiss warns
         index.train(known)
         index.add(known)
         with suppress(RuntimeError):  # it has no lists
