@@ -210,6 +210,11 @@ class Experiment:
         if context.config.data.identified_by == "place":  # the user's images may have changed
             self.world.broadcast_from_main(lambda: self._check_dataset(()))
         print_line("already finished; overwrite=true starts it again")
+        for option in ("name", "note"):
+            text, stored = getattr(context.config, option), summary["config"].get(option)
+            if text not in (None, stored):
+                kept = f"{option}={stored}" if stored else f"no {option}"
+                print_line(f"note: {option}={text} is not stored: a finished run keeps {kept}")
         if self.tracker.keeps_a_copy:  # it was unreachable before, or is chosen afterwards
             with folder.locked(), track_run(self.tracker, describe_run(context, folder)):
                 self._draw_curves(summary)

@@ -271,3 +271,20 @@ def test_a_worker_trains_models_with_the_best_values_of_the_search(composed, tmp
     _take_part(RunFolder.of(config), config, lambda: None)
     assert [context.config.optim.lr for context in trained] == [0.125]
     assert config.optim.lr != 0.125
+
+
+def test_a_name_for_a_finished_run_is_not_lost_in_silence(run_tiny, capsys):
+    words = ("protocol.epochs=1", "name=first")
+    run_tiny(*words)
+    for later, notes in (
+        (words, []),
+        (words[:1], []),
+        ((words[0], "name=second"), ["name=second is not stored: a finished run keeps name=first"]),
+        ((*words, "note=why"), ["note=why is not stored: a finished run keeps no note"]),
+    ):
+        capsys.readouterr()
+        run_tiny(*later)
+        lines = capsys.readouterr().out.splitlines()
+        found = [line.removeprefix("note: ") for line in lines if "is not stored" in line]
+        assert "already finished; overwrite=true starts it again" in lines
+        assert found == notes
