@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from dml.config.compatibility import find_notes
 from dml.config.identity import protocol_id, result_id
 from dml.config.own_code import package_versions
+from dml.core.counts import count_of
 from dml.core.installation import git_revision, versions
 from dml.core.launcher import read_sweep_size
 from dml.core.metric_names import recall_levels
@@ -220,6 +221,12 @@ def list_notes(context: RunContext) -> list[str]:
         notes += describe_parts(context.index)
     elif not set(trained).isdisjoint(validated):
         notes.append("few classes: the epoch is selected on a third of their images")
+    images, batch = len(jobs[0].train), context.config.data.batch_size
+    if batch > images and context.config.protocol.epochs > 0:
+        notes.append(
+            f"data.batch_size={batch} is above the {count_of(images, 'training image')}: a batch "
+            f"has images several times, and its pairs take memory"
+        )
     for note in (_count_without_pairs(context), _describe_idle_cores(context)):
         if note is not None:
             notes.append(note)
