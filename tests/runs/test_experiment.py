@@ -292,6 +292,8 @@ def test_a_name_for_a_finished_run_is_not_lost_in_silence(run_tiny, capsys):
 
 @pytest.mark.parametrize("batch", [40, 4000])
 def test_a_batch_that_is_larger_than_the_training_set_is_noted(run_tiny, capsys, batch):
-    run_tiny("protocol.epochs=1", "protocol.steps_per_epoch=1", f"data.batch_size={batch}")
+    sampler = "data.sampler=class_stream", "data.images_per_class=4"
+    length = "protocol.epochs=1", "protocol.steps_per_epoch=1"
+    run_tiny(*sampler, *length, f"data.batch_size={batch}")
     note = "note: data.batch_size=4000 is above the "
     assert (note in capsys.readouterr().out) == (batch == 4000)
