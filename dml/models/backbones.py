@@ -133,11 +133,11 @@ def complete(network: nn.Module, size: int | None = None) -> Backbone:
     Raises:
         ConfigError: the network fails on the image, or returns another shape or type.
     """
-    input = _attribute(network, "input", InputSpec, IMAGENET)
-    side = size or input.size or 224
+    images = _attribute(network, "input", InputSpec, IMAGENET)
+    side = size or images.size or 224
     has_form = hasattr(network, "kind") and hasattr(network, "channels")
     is_known = isinstance(network, Backbone) and has_form
-    if is_known and input.size in (None, side):
+    if is_known and images.size in (None, side):
         return cast(Backbone, network)
     features = _run_on_zeros(network, side)
     kind, channels = KINDS[features.ndim], features.shape[1 if features.ndim == 4 else -1]
@@ -149,7 +149,7 @@ def complete(network: nn.Module, size: int | None = None) -> Backbone:
     if callable(getattr(network, "pool_natively", None)):
         native = _attribute(network, "native_channels", int, None)
     tokens = _attribute(network, "prefix_tokens", int, 0)
-    setattr(network, SPEC, BackboneSpec(channels, kind, input, tokens, native))
+    setattr(network, SPEC, BackboneSpec(channels, kind, images, tokens, native))
     return cast(Backbone, network)
 
 
