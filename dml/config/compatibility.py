@@ -320,24 +320,30 @@ def find_notes(config: Config) -> Iterator[str]:
 
 def _find_idle_options(config: Config) -> Iterator[str]:
     """Yields notes on options without effect, which make a run differ from an equal one."""
-    data, optim, protocol = config.data, config.optim, config.protocol
+    data, stopping = config.data, config.protocol.stopping
+    head, hidden = config.embedder.get("head"), config.embedder.get("hidden")
+    if head not in (None, "mlp") and hidden not in (None, HIDDEN):
+        yield f"embedder.hidden has no effect with embedder.head={head}; mlp uses it"
+    if stopping.min_delta and stopping.patience is None:
+        yield "protocol.stopping.min_delta has no effect without protocol.stopping.patience"
+    if data.micro_batch is not None and data.micro_batch >= data.batch_size:
+        yield f"data.micro_batch has no effect: it is not below data.batch_size={data.batch_size}"
+    yield from _find_idle_optimizer_options(config)
+
+
+def _find_idle_optimizer_options(config: Config) -> Iterator[str]:
+    """Yields notes on options of the optimizer without effect, and on a frozen backbone."""
+    optim, epochs = config.optim, config.protocol.epochs
     clips = optim.clip_value is not None or optim.clip_norm is not None
     if optim.clip_loss_parameters and not clips:
         yield "optim.clip_loss_parameters has no effect without optim.clip_norm or clip_value"
     is_scheduled = optim.schedule is not None or optim.warmup_steps > 0
     if optim.schedule_unit == "steps" and not is_scheduled:
         yield "optim.schedule_unit has no effect without optim.schedule"
-    head, hidden = config.embedder.get("head"), config.embedder.get("hidden")
-    if head not in (None, "mlp") and hidden not in (None, HIDDEN):
-        yield f"embedder.hidden has no effect with embedder.head={head}; mlp uses it"
-    if protocol.stopping.min_delta and protocol.stopping.patience is None:
-        yield "protocol.stopping.min_delta has no effect without protocol.stopping.patience"
-    if data.micro_batch is not None and data.micro_batch >= data.batch_size:
-        yield f"data.micro_batch has no effect: it is not below data.batch_size={data.batch_size}"
-    if 0 < protocol.epochs <= optim.warmup_epochs:
+    if 0 < epochs <= optim.warmup_epochs:
         yield (
             f"optim.warmup_epochs={optim.warmup_epochs} is the whole training "
-            f"(protocol.epochs={protocol.epochs}): the backbone is not trained"
+            f"(protocol.epochs={epochs}): the backbone is not trained"
         )
 
 

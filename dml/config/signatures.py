@@ -102,28 +102,33 @@ def find_argument_problems(
             yield f"{option}.{name}: {target.__name__} takes no such argument{hint}"
     if not inner:
         optional = values.keys() | supplied | (accepted.keys() - required.keys())
-        missing = list(_find_missing(accepted, optional, option, supplied))
-        if missing and option == "loss" and inspect.isfunction(target):
-            missing.append(
-                f"loss: {target.__name__} is a function, which has to return the loss, a "
-                f"torch.nn.Module; a function of embeddings and labels is none"
-            )
-        yield from missing
+        yield from _find_missing(target, accepted, optional, option, supplied)
 
 
 def _find_missing(
+    target: Any,
     accepted: dict[str, inspect.Parameter],
     optional: Collection[str],
     option: str,
     supplied: Collection[str],
 ) -> Iterator[str]:
-    """Yields a line for each argument without a default that is not optional."""
+    """Yields a line for each argument without a default that is not optional.
+
+    Of a function in place of a loss, whose arguments would be embeddings, another line says so.
+    """
+    missing = []
     sizes = ""
     if "num_classes" in supplied:
         sizes = "; num_classes and embedding_size are passed"
     for name, parameter in accepted.items():
         if parameter.default is parameter.empty and name not in optional:
-            yield f"{option}.{name}: missing; add +{option}.{name}=<value>{sizes}"
+            missing.append(f"{option}.{name}: missing; add +{option}.{name}=<value>{sizes}")
+    yield from missing
+    if missing and option == "loss" and inspect.isfunction(target):
+        yield (
+            f"loss: {target.__name__} is a function, which has to return the loss, a "
+            f"torch.nn.Module; a function of embeddings and labels is none"
+        )
 
 
 def _find_inner_problems(value: Any, option: str) -> Iterator[str]:

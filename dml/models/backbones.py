@@ -135,8 +135,7 @@ def complete(network: nn.Module, size: int | None = None) -> Backbone:
     """
     images = _attribute(network, "input", InputSpec, IMAGENET)
     side = size or images.size or 224
-    has_form = hasattr(network, "kind") and hasattr(network, "channels")
-    is_known = isinstance(network, Backbone) and has_form
+    is_known = isinstance(network, Backbone) and _has_form(network)
     if is_known and images.size in (None, side):
         return cast(Backbone, network)
     features = _run_on_zeros(network, side)
@@ -151,6 +150,11 @@ def complete(network: nn.Module, size: int | None = None) -> Backbone:
     tokens = _attribute(network, "prefix_tokens", int, 0)
     setattr(network, SPEC, BackboneSpec(channels, kind, images, tokens, native))
     return cast(Backbone, network)
+
+
+def _has_form(network: nn.Module) -> bool:
+    """Returns whether a network says what its features are."""
+    return hasattr(network, "kind") and hasattr(network, "channels")
 
 
 def _attribute(network: nn.Module, name: str, kind: type[T], default: D) -> T | D:

@@ -279,9 +279,7 @@ class Experiment:
         if part == LORA:
             targets = config.backbone.get("lora", {}).get("targets", ALL)
             print_line(describe_adapters(model.embedder, targets))
-        micro_batch = config.data.micro_batch or config.data.batch_size
-        is_divided = micro_batch < config.data.batch_size
-        if is_divided and uses_batch_statistics(model.embedder):
+        if _divides_batches(config) and uses_batch_statistics(model.embedder):
             print_line(
                 f"note: data.micro_batch={config.data.micro_batch}: BatchNorm normalizes each part "
                 f"by itself; with embedder.freeze_batch_norm=true parts do not change the result"
@@ -454,3 +452,8 @@ def _take_part(folder: RunFolder, config: Config, stop: Stop) -> None:
             return
         context = context.with_values(best.params)
     list(train_jobs(context, folder, stop))
+
+
+def _divides_batches(config: Config) -> bool:
+    """Returns whether a batch has several parts."""
+    return config.data.micro_batch is not None and config.data.micro_batch < config.data.batch_size
