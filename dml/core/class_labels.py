@@ -34,8 +34,8 @@ def check_class_labels(labels: np.ndarray, name: str) -> np.ndarray:
     if labels.dtype.kind == "f":
         _check_whole_numbers(labels, name)
         return labels
-    if labels.dtype.kind in "SO":
-        return _decode(labels, name)
+    if labels.dtype.kind in "SOT":
+        return _decode(labels.astype(object), name)
     raise ValueError(f"{name}: {labels.dtype} cannot name classes; {ADVICE['labels']}")
 
 
@@ -60,21 +60,22 @@ def _check_whole_numbers(labels: np.ndarray, name: str) -> None:
 
 def _decode(labels: np.ndarray, name: str) -> np.ndarray:
     """Returns bytes, or objects that are texts or bytes, as texts."""
-    values = labels.ravel().tolist()
-    missing = sum(1 for value in values if value is None or value != value)
+    from pandas import isna  # imported late: few arrays have objects
+
+    missing = int(isna(labels).sum())
     if missing:
         raise ValueError(
             f"{name}: {missing} of {labels.size} are missing; leave out these rows, or give them "
             f"a class"
         )
-    types = {type(value) for value in values}
-    if types == {bytes}:
+    values = labels.ravel().tolist()
+    if all(isinstance(value, bytes) for value in values):
         try:
             values = [value.decode() for value in values]
         except UnicodeDecodeError as error:
             raise ValueError(f"{name}: bytes that are not UTF-8; {ADVICE['labels']}") from error
-    elif types - {str}:
-        names = ", ".join(sorted(kind.__name__ for kind in types))
+    elif not all(isinstance(value, str) for value in values):
+        names = ", ".join(sorted({type(value).__name__ for value in values}))
         raise ValueError(f"{name}: objects of type {names}; {ADVICE['labels']}")
     return np.array(values, dtype=str).reshape(labels.shape)
 

@@ -12,16 +12,16 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dml.retrieval.exact.search import nearest_neighbors
-from dml.retrieval.inputs import Numbers, check_counts, check_labeled, check_one_dimension
+from dml.retrieval.inputs import ArrayLike, check_counts, check_labeled, check_one_dimension
 
 NEIGHBORS = 5
 
 
 def class_mean_accuracy(
-    embeddings: Numbers,
-    labels: Numbers,
-    reference_embeddings: Numbers,
-    reference_labels: Numbers,
+    embeddings: ArrayLike,
+    labels: ArrayLike,
+    reference_embeddings: ArrayLike,
+    reference_labels: ArrayLike,
     normalize: Callable[[Tensor], Tensor] = F.normalize,
 ) -> float:
     """Returns the share of queries whose nearest class mean is that of their class.
@@ -31,10 +31,10 @@ def class_mean_accuracy(
     has no direction: L2 normalization leaves it at zero.
 
     Args:
-        embeddings: B×D queries, a tensor or a NumPy array.
-        labels: B integers.
+        embeddings: B×D queries, a tensor, an array, a list or a table of pandas.
+        labels: B integers or strings.
         reference_embeddings: N×D, of all classes that may be predicted.
-        reference_labels: N integers.
+        reference_labels: N integers or strings.
         normalize: normalization of the means (C×D), which is that of the embeddings.
 
     Returns:
@@ -50,10 +50,10 @@ def class_mean_accuracy(
 
 
 def predict_by_class_means(
-    embeddings: Numbers,
-    labels: Numbers,
-    reference_embeddings: Numbers,
-    reference_labels: Numbers,
+    embeddings: ArrayLike,
+    labels: ArrayLike,
+    reference_embeddings: ArrayLike,
+    reference_labels: ArrayLike,
     normalize: Callable[[Tensor], Tensor] = F.normalize,
 ) -> tuple[Tensor, Tensor]:
     """Returns the class of the nearest mean of each query (B), and `labels` as a tensor (B).
@@ -74,10 +74,10 @@ def predict_by_class_means(
 
 
 def neighbor_accuracy(
-    embeddings: Numbers,
-    labels: Numbers,
-    reference_embeddings: Numbers,
-    reference_labels: Numbers,
+    embeddings: ArrayLike,
+    labels: ArrayLike,
+    reference_embeddings: ArrayLike,
+    reference_labels: ArrayLike,
     neighbors: int = NEIGHBORS,
 ) -> float:
     """Returns the share of queries whose class most of their nearest references have.
@@ -86,10 +86,10 @@ def neighbor_accuracy(
     distances, the first ones are neighbors.
 
     Args:
-        embeddings: B×D queries, a tensor or a NumPy array.
-        labels: B integers.
+        embeddings: B×D queries, a tensor, an array, a list or a table of pandas.
+        labels: B integers or strings.
         reference_embeddings: N×D.
-        reference_labels: N integers.
+        reference_labels: N integers or strings.
         neighbors: references that vote, 1 or more; with fewer references, all of them.
 
     Returns:
@@ -105,10 +105,10 @@ def neighbor_accuracy(
 
 
 def predict_by_neighbors(
-    embeddings: Numbers,
-    labels: Numbers,
-    reference_embeddings: Numbers,
-    reference_labels: Numbers,
+    embeddings: ArrayLike,
+    labels: ArrayLike,
+    reference_embeddings: ArrayLike,
+    reference_labels: ArrayLike,
     neighbors: int = NEIGHBORS,
 ) -> tuple[Tensor, Tensor]:
     """Returns the class of most neighbors of each query (B), and `labels` as a tensor (B).

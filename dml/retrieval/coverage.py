@@ -11,11 +11,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from dml.retrieval.inputs import check_counts, check_embeddings, check_one_dimension
+from dml.retrieval.inputs import ArrayLike, check_counts, check_embeddings, check_one_dimension
 from dml.retrieval.pairs import direct_distances, embeddings_by_class
 
 
-def greedy_k_center(pool: Tensor, k: int, covered: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def greedy_k_center(
+    pool: ArrayLike, k: int, covered: ArrayLike | None = None
+) -> tuple[Tensor, Tensor]:
     """Returns the greedy k-center selection: each pick is the point farthest from all centers.
 
     The covering radius is at most twice the optimal one (Gonzalez, 1985). Picks have distinct
@@ -34,18 +36,18 @@ def greedy_k_center(pool: Tensor, k: int, covered: Tensor | None = None) -> tupl
     Raises:
         ValueError: invalid points or k out of range.
     """
-    pool = check_embeddings(pool, "pool").double()
+    points = check_embeddings(pool, "pool").double()
     check_counts([k], "k")
-    if k > len(pool):
-        raise ValueError(f"k must lie between 1 and the {len(pool)} points of the pool, got {k}")
+    if k > len(points):
+        raise ValueError(f"k must lie between 1 and the {len(points)} points of the pool, got {k}")
     if covered is None:
-        nearest = -direct_distances(pool.mean(dim=0, keepdim=True), pool)[0]
+        nearest = -direct_distances(points.mean(dim=0, keepdim=True), points)[0]
         distance = torch.full_like(nearest, torch.inf)
     else:
         centers = check_embeddings(covered, "covered").double()
-        check_one_dimension(pool, centers, "pool and covered")
-        nearest = distance = torch.stack([(pool - c).norm(dim=1) for c in centers]).amin(dim=0)
-    picks, radii = pick_farthest(pool[None], distance[None], k, nearest[None])
+        check_one_dimension(points, centers, "pool and covered")
+        nearest = distance = torch.stack([(points - c).norm(dim=1) for c in centers]).amin(dim=0)
+    picks, radii = pick_farthest(points[None], distance[None], k, nearest[None])
     return picks[0], radii[0]
 
 
@@ -79,12 +81,12 @@ def gather_points(pool_CnD: Tensor, picks_Ck: Tensor) -> Tensor:
     return pool_CnD.gather(1, picks_Ck[:, :, None].expand(-1, -1, pool_CnD.shape[2]))
 
 
-def covering_radius(embeddings: Tensor, labels: Tensor) -> float:
+def covering_radius(embeddings: ArrayLike, labels: ArrayLike) -> float:
     """Returns the greedy k-center radius, averaged over k = 1..n_c and over classes (CCP, Fig. 7).
 
     Args:
         embeddings: N×D.
-        labels: N integers.
+        labels: N integers or strings.
 
     Returns:
         A distance ≥ 0; the lower it is, the fewer samples represent a class.

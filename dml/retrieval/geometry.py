@@ -10,12 +10,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from dml.retrieval.exact.search import nearest_neighbors
-from dml.retrieval.inputs import check_embeddings, check_labels, check_one_dimension
+from dml.retrieval.inputs import (
+    ArrayLike,
+    check_embeddings,
+    check_labels,
+    check_one_dimension,
+    number_labels,
+)
 from dml.retrieval.pairs import (
     check_at_least_two,
     direct_distances,
@@ -27,14 +36,14 @@ from dml.retrieval.pairs import (
 CLUSTERING_SEED = 0  # of k-means, so that the same embeddings have the same scores
 
 
-def alignment(embeddings: Tensor, labels: Tensor) -> float:
+def alignment(embeddings: ArrayLike, labels: ArrayLike) -> float:
     """Returns the mean ‖f − f'‖² over all pairs of items of the same class (Metrix, §4.3).
 
     Computed as Σ_{i,j∈c} ‖f_i − f_j‖² = 2 n_c Σ_{i∈c} ‖f_i − mean_c‖², without listing pairs.
 
     Args:
         embeddings: N×D.
-        labels: N integers.
+        labels: N integers or strings.
 
     Returns:
         A value ≥ 0, for unit vectors ≤ 4; lower is better.
@@ -52,7 +61,7 @@ def alignment(embeddings: Tensor, labels: Tensor) -> float:
     return total / pairs
 
 
-def uniformity(embeddings: Tensor, t: float = 2.0) -> float:
+def uniformity(embeddings: ArrayLike, t: float = 2.0) -> float:
     """Returns log E exp(−t ‖f − f'‖²) over all pairs of items (Metrix, §4.3, with t = 2).
 
     Args:
@@ -65,15 +74,15 @@ def uniformity(embeddings: Tensor, t: float = 2.0) -> float:
     Raises:
         ValueError: invalid embeddings, or a single item.
     """
-    embeddings = check_at_least_two(embeddings)
-    parts = [
-        squared.mul_(-t).flatten().logsumexp(dim=0) for _, _, squared in distance_tiles(embeddings)
-    ]
-    pairs = len(embeddings) * (len(embeddings) - 1) // 2
+    points = check_at_least_two(embeddings)
+    parts = []
+    for _, _, squared in distance_tiles(points):
+        parts.append(squared.mul_(-t).flatten().logsumexp(dim=0))
+    pairs = len(points) * (len(points) - 1) // 2
     return float(torch.stack(parts).logsumexp(dim=0)) - math.log(pairs)
 
 
-def utilization(queries: Tensor, training: Tensor | Iterable[Tensor]) -> float:
+def utilization(queries: ArrayLike, training: Tensor | NDArray[Any] | Iterable[ArrayLike]) -> float:
     """Returns the mean squared distance of queries to their nearest training embedding.
 
     This is u(Q, X) of Metrix, §4.3.
@@ -90,7 +99,8 @@ def utilization(queries: Tensor, training: Tensor | Iterable[Tensor]) -> float:
         ValueError: invalid embeddings, or no training embeddings.
     """
     nearest: Tensor | None = None
-    for part in [training] if isinstance(training, Tensor) else training:
+    parts = [training] if isinstance(training, Tensor | np.ndarray) else training
+    for part in parts:
         distances = nearest_neighbors(queries, part, k=1).distances.double().squeeze(1)
         nearest = distances if nearest is None else torch.minimum(nearest, distances)
     if nearest is None:
@@ -98,22 +108,21 @@ def utilization(queries: Tensor, training: Tensor | Iterable[Tensor]) -> float:
     return float(nearest.square().mean())
 
 
-def inter_class_distance(embeddings: Tensor, labels: Tensor) -> float:
+def inter_class_distance(embeddings: ArrayLike, labels: ArrayLike) -> float:
     """Returns the mean ‖f − f'‖ over all pairs of items of different classes (CCP, Fig. 7).
 
     Args:
         embeddings: N×D.
-        labels: N integers.
+        labels: N integers or strings.
 
     Raises:
         ValueError: invalid embeddings or labels, or a single class.
     """
-    embeddings = check_at_least_two(embeddings)
-    check_labels(labels, len(embeddings), "labels")
-    labels = labels.to(embeddings.device)
+    points = check_at_least_two(embeddings)
+    classes = check_labels(labels, len(points), "labels").to(points.device)
     total, pairs = 0.0, 0
-    for rows, columns, squared in distance_tiles(embeddings, keep_shape=True):
-        different = labels[rows, None] != labels[columns]
+    for rows, columns, squared in distance_tiles(points, keep_shape=True):
+        different = classes[rows, None] != classes[columns]
         if rows == columns:
             different.triu_(diagonal=1)
         total += float(squared.sqrt_().mul_(different).sum())
@@ -124,7 +133,7 @@ def inter_class_distance(embeddings: Tensor, labels: Tensor) -> float:
 
 
 def proxy_alignment(
-    proxies: Tensor, proxy_labels: Tensor, embeddings: Tensor, labels: Tensor
+    proxies: ArrayLike, proxy_labels: ArrayLike, embeddings: ArrayLike, labels: ArrayLike
 ) -> float:
     """Returns W2, the distance of proxies to the items of their class (PFML, Table 3).
 
@@ -133,34 +142,37 @@ def proxy_alignment(
 
     Args:
         proxies: P×D.
-        proxy_labels: P integers.
+        proxy_labels: P integers or strings.
         embeddings: N×D.
-        labels: N integers.
+        labels: N integers or strings.
 
     Raises:
         ValueError: invalid arguments, or no class with proxies and items.
     """
     from scipy.optimize import linear_sum_assignment
 
-    proxies = check_embeddings(proxies, "proxies")
-    check_labels(proxy_labels, len(proxies), "proxy_labels")
-    embeddings = check_embeddings(embeddings, "embeddings")
-    check_labels(labels, len(embeddings), "labels")
-    check_one_dimension(proxies, embeddings, "proxies and embeddings")
-    shared = sorted(set(proxy_labels.tolist()) & set(labels.tolist()))
+    centers = check_embeddings(proxies, "proxies")
+    points = check_embeddings(embeddings, "embeddings")
+    of_centers, of_points = number_labels(
+        {"proxy_labels": (proxy_labels, len(centers)), "labels": (labels, len(points))}
+    )
+    check_one_dimension(centers, points, "proxies and embeddings")
+    shared = sorted(set(of_centers.tolist()) & set(of_points.tolist()))
     if not shared:
         raise ValueError("labels: no class has both proxies and items")
-    order_of_proxies, order = items_by_label(proxy_labels), items_by_label(labels)
+    order_of_centers, order = items_by_label(of_centers), items_by_label(of_points)
     means = []
     for label in shared:
         cost = direct_distances(
-            proxies[order_of_proxies[label]].double(), embeddings[order[label]].double()
+            centers[order_of_centers[label]].double(), points[order[label]].double()
         ).cpu()
         means.append(float(cost[linear_sum_assignment(cost.numpy())].mean()))
     return sum(means) / len(means)
 
 
-def cluster_agreement(embeddings: Tensor, labels: Tensor, names: Sequence[str]) -> dict[str, float]:
+def cluster_agreement(
+    embeddings: ArrayLike, labels: ArrayLike, names: Sequence[str]
+) -> dict[str, float]:
     """Returns how well k-means clusters agree with the classes, as many clusters as classes.
 
     NMI is 2·I/(H + H'), AMI the mutual information adjusted for chance (Vinh et al., Information
@@ -168,7 +180,7 @@ def cluster_agreement(embeddings: Tensor, labels: Tensor, names: Sequence[str]) 
 
     Args:
         embeddings: N×D, on any device.
-        labels: N integers.
+        labels: N integers or strings.
         names: `nmi`, `ami`, both or none.
 
     Returns:
@@ -180,7 +192,8 @@ def cluster_agreement(embeddings: Tensor, labels: Tensor, names: Sequence[str]) 
     from sklearn.metrics import adjusted_mutual_info_score, normalized_mutual_info_score
 
     scores = {"nmi": normalized_mutual_info_score, "ami": adjusted_mutual_info_score}
-    means = KMeans(int(labels.unique().numel()), n_init=1, random_state=CLUSTERING_SEED)
-    points = embeddings if embeddings.dtype == torch.float64 else embeddings.float()
+    points = check_embeddings(embeddings, "embeddings")
+    classes = check_labels(labels, len(points), "labels")
+    means = KMeans(int(classes.unique().numel()), n_init=1, random_state=CLUSTERING_SEED)
     clusters = means.fit_predict(points.cpu().numpy())
-    return {name: float(scores[name](labels.cpu().numpy(), clusters)) for name in names}
+    return {name: float(scores[name](classes.cpu().numpy(), clusters)) for name in names}

@@ -17,8 +17,9 @@ from dml.retrieval.exact.average_precision import count_average_precision
 from dml.retrieval.exact.full_ranking import FullRanking
 from dml.retrieval.exact.search import ExactSearch, SearchOptions
 from dml.retrieval.inputs import (
-    Numbers,
+    ArrayLike,
     check_counts,
+    check_embeddings,
     check_labeled,
     check_one_dimension,
     check_self_index,
@@ -54,7 +55,7 @@ def score_rankings(hits_nk: Tensor, relevant_n: Tensor) -> Tensor:
 
 
 def concatenate(
-    embeddings: Sequence[Tensor], normalize: Callable[[Tensor], Tensor] = F.normalize
+    embeddings: Sequence[ArrayLike], normalize: Callable[[Tensor], Tensor] = F.normalize
 ) -> Tensor:
     """Returns the concatenated embeddings of several models, as in the MLRC benchmark.
 
@@ -69,24 +70,26 @@ def concatenate(
         B × ΣD_m embeddings.
 
     Raises:
-        ValueError: there are no matrices, or their lengths differ.
+        ValueError: there are no matrices, one is invalid, or their lengths differ.
     """
     if not embeddings:
         raise ValueError("embeddings: no models to concatenate")
     if len({len(part) for part in embeddings}) != 1:
         lengths = [len(part) for part in embeddings]
         raise ValueError(f"embeddings of the models must have one length, got {lengths}")
-    raised = [part if part.dtype == torch.float64 else part.float() for part in embeddings]
-    return normalize(torch.cat([normalize(part) for part in raised], dim=1))
+    parts = []
+    for number, part in enumerate(embeddings):
+        parts.append(normalize(check_embeddings(part, f"embeddings[{number}]")))
+    return normalize(torch.cat(parts, dim=1))
 
 
 def retrieval_metrics(
-    embeddings: Numbers,
-    labels: Numbers,
-    gallery_embeddings: Numbers | None = None,
-    gallery_labels: Numbers | None = None,
+    embeddings: ArrayLike,
+    labels: ArrayLike,
+    gallery_embeddings: ArrayLike | None = None,
+    gallery_labels: ArrayLike | None = None,
     *,
-    self_index: Numbers | None = None,
+    self_index: ArrayLike | None = None,
     recall_at: Sequence[int] = (1, 2, 4, 8),
     average: str = "image",
     reciprocal_rank: bool = False,
@@ -101,12 +104,13 @@ def retrieval_metrics(
     item are ignored.
 
     Args:
-        embeddings: B×D queries, a tensor or a NumPy array, compared by Euclidean distance without
-            normalization (for unit vectors, the order is that of the cosine similarity).
-        labels: B integers.
+        embeddings: B×D queries, a tensor, an array, a list or a table of pandas, compared by
+            Euclidean distance without normalization (for unit vectors, the order is that of the
+            cosine similarity).
+        labels: B integers or strings.
         gallery_embeddings: N×D items to search; None: the queries are the gallery, and a query is
             not its own neighbor.
-        gallery_labels: N integers, required with `gallery_embeddings`.
+        gallery_labels: N integers or strings, required with `gallery_embeddings`.
         self_index: position of each query in the gallery (B integers), which is excluded from its
             neighbors; −1 for a query that is not in the gallery. None: no query is.
         recall_at: values of K. A K above the size of the gallery means the whole gallery, so that
@@ -183,7 +187,7 @@ def _check_average(average: str) -> None:
 
 
 def _self_indices(
-    self_index: Numbers | None, own_gallery: bool, query_B: Tensor, gallery_N: Tensor
+    self_index: ArrayLike | None, own_gallery: bool, query_B: Tensor, gallery_N: Tensor
 ) -> Tensor:
     """Returns the position of each query in the gallery (B), −1 for none."""
     if own_gallery:
@@ -205,12 +209,12 @@ def _average(values_Mn: Tensor, classes_n: Tensor, average: str) -> Tensor:
 
 
 def mean_average_precision(
-    embeddings: Numbers,
-    labels: Numbers,
-    gallery_embeddings: Numbers | None = None,
-    gallery_labels: Numbers | None = None,
+    embeddings: ArrayLike,
+    labels: ArrayLike,
+    gallery_embeddings: ArrayLike | None = None,
+    gallery_labels: ArrayLike | None = None,
     *,
-    self_index: Numbers | None = None,
+    self_index: ArrayLike | None = None,
     average: str = "image",
     memory_mb: float | None = None,
 ) -> float:
@@ -220,11 +224,11 @@ def mean_average_precision(
     are treated as there, and so is the order of items: near ties are compared by differences.
 
     Args:
-        embeddings: B×D queries, a tensor or a NumPy array.
-        labels: B integers.
+        embeddings: B×D queries, a tensor, an array, a list or a table of pandas.
+        labels: B integers or strings.
         gallery_embeddings: N×D items to rank; None: the queries are the gallery, and a query is not
             its own neighbor.
-        gallery_labels: N integers, required with `gallery_embeddings`.
+        gallery_labels: N integers or strings, required with `gallery_embeddings`.
         self_index: position of each query in the gallery (B integers), which is not ranked; −1 for
             a query that is not in the gallery. None: no query is.
         average: "image": mean over the queries; "class": mean over the classes of the means over

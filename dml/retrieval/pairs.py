@@ -11,19 +11,19 @@ import torch
 from torch import Tensor
 
 from dml.retrieval.exact.order import first_equal_items, score_error, squared_distances
-from dml.retrieval.inputs import check_embeddings, check_labels
+from dml.retrieval.inputs import ArrayLike, check_embeddings, check_labels
 
 TILE = 1024
 FLOAT64_UNIT = 2.0**-53
 ACCURACY = 2.0**-26  # relative, of squared distances, which are compared in float32
 
 
-def check_at_least_two(embeddings: Tensor) -> Tensor:
+def check_at_least_two(embeddings: ArrayLike) -> Tensor:
     """Returns the checked embeddings N×D; raises ValueError if N < 2."""
-    embeddings = check_embeddings(embeddings, "embeddings")
-    if len(embeddings) < 2:
+    points = check_embeddings(embeddings, "embeddings")
+    if len(points) < 2:
         raise ValueError("embeddings: a single item has no pairs")
-    return embeddings
+    return points
 
 
 def distance_tiles(
@@ -81,9 +81,9 @@ def items_by_label(labels: Tensor) -> dict[int, Tensor]:
     return dict(zip(values.tolist(), order.split(counts.tolist()), strict=True))
 
 
-def embeddings_by_class(embeddings: Tensor, labels: Tensor) -> Iterator[Tensor]:
+def embeddings_by_class(embeddings: ArrayLike, labels: ArrayLike) -> Iterator[Tensor]:
     """Yields the embeddings of each class, in float64."""
-    embeddings = check_embeddings(embeddings, "embeddings")
-    check_labels(labels, len(embeddings), "labels")
-    for members in items_by_label(labels.to(embeddings.device)).values():
-        yield embeddings[members].double()
+    points = check_embeddings(embeddings, "embeddings")
+    classes = check_labels(labels, len(points), "labels").to(points.device)
+    for members in items_by_label(classes).values():
+        yield points[members].double()

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from dml.retrieval.inputs import check_labels
+from dml.retrieval.inputs import ArrayLike, check_labels
 from dml.retrieval.pairs import check_at_least_two, distance_tiles
 
 
@@ -36,7 +36,9 @@ class MatchCurve(NamedTuple):
     fnmr: Tensor
 
 
-def match_error_rates(embeddings: Tensor, labels: Tensor, rates: Sequence[float]) -> list[float]:
+def match_error_rates(
+    embeddings: ArrayLike, labels: ArrayLike, rates: Sequence[float]
+) -> list[float]:
     """Returns FNMR@FMR: the error on pairs of one class for given errors on all other pairs.
 
     It is the `fnmr` of `match_thresholds`, which has the arguments and errors.
@@ -48,7 +50,7 @@ def match_error_rates(embeddings: Tensor, labels: Tensor, rates: Sequence[float]
 
 
 def match_thresholds(
-    embeddings: Tensor, labels: Tensor, rates: Sequence[float]
+    embeddings: ArrayLike, labels: ArrayLike, rates: Sequence[float]
 ) -> list[MatchErrors]:
     """Returns the largest thresholds at which the false match rate is at most a rate, with errors.
 
@@ -61,7 +63,7 @@ def match_thresholds(
 
     Args:
         embeddings: N×D, compared as they are.
-        labels: N integers.
+        labels: N integers or strings.
         rates: false match rates, 0 to 1, without 1.
 
     Returns:
@@ -73,15 +75,15 @@ def match_thresholds(
             different classes.
     """
     _check_rates(rates)
-    embeddings, labels = _check_items(embeddings, labels)
-    upper = _count_bits(embeddings, labels)
+    points, classes = _check_items(embeddings, labels)
+    upper = _count_bits(points, classes)
     genuine, impostor = _check_pairs(upper.sum(dim=1))
     errors = []
     for rate in rates:
         allowed = int(Fraction(str(rate)) * impostor)  # in floats, 0.29 · 100 is below 29
         matches = torch.tensor(allowed, device=upper.device)  # of different classes
         bin_of_threshold = torch.searchsorted(upper[1].cumsum(0), matches, right=True)
-        lower = _count_bits(embeddings, labels, int(bin_of_threshold))
+        lower = _count_bits(points, classes, int(bin_of_threshold))
         matches -= upper[1, :bin_of_threshold].sum()
         threshold = torch.searchsorted(lower[1].cumsum(0), matches, right=True)
         matching = upper[:, :bin_of_threshold].sum(dim=1) + lower[:, :threshold].sum(dim=1)
@@ -92,13 +94,13 @@ def match_thresholds(
 
 
 def match_errors_at(
-    embeddings: Tensor, labels: Tensor, thresholds: Sequence[float]
+    embeddings: ArrayLike, labels: ArrayLike, thresholds: Sequence[float]
 ) -> list[MatchErrors]:
     """Returns the errors at thresholds that were chosen on other embeddings of the same network.
 
     Args:
         embeddings: N×D, compared as they are.
-        labels: N integers.
+        labels: N integers or strings.
         thresholds: distances; pairs below them match.
 
     Raises:
@@ -107,13 +109,13 @@ def match_errors_at(
     for threshold in thresholds:
         if not threshold >= 0:
             raise ValueError(f"thresholds: {threshold} must be a distance, 0 or more")
-    embeddings, labels = _check_items(embeddings, labels)
-    limits = torch.tensor(thresholds, dtype=torch.float64, device=embeddings.device).square()
-    pairs = torch.zeros(2, dtype=torch.long, device=embeddings.device)
-    matching = torch.zeros(2, len(limits), dtype=torch.long, device=embeddings.device)
-    for rows, columns, squared in distance_tiles(embeddings, keep_shape=True):
+    points, classes = _check_items(embeddings, labels)
+    limits = torch.tensor(thresholds, dtype=torch.float64, device=points.device).square()
+    pairs = torch.zeros(2, dtype=torch.long, device=points.device)
+    matching = torch.zeros(2, len(limits), dtype=torch.long, device=points.device)
+    for rows, columns, squared in distance_tiles(points, keep_shape=True):
         listed = _listed_pairs(rows, columns, squared)
-        same = labels[rows, None] == labels[columns]
+        same = classes[rows, None] == classes[columns]
         for kind, mask in enumerate((same, ~same)):
             distances = squared[listed & mask]
             pairs[kind] += len(distances)
@@ -126,7 +128,7 @@ def match_errors_at(
     return errors
 
 
-def match_error_curve(embeddings: Tensor, labels: Tensor) -> MatchCurve:
+def match_error_curve(embeddings: ArrayLike, labels: ArrayLike) -> MatchCurve:
     """Returns both errors at many thresholds, from no match to all: for a picture.
 
     The errors are exact at each threshold; thresholds differ by about 0.4 %, and none lies where
@@ -134,13 +136,13 @@ def match_error_curve(embeddings: Tensor, labels: Tensor) -> MatchCurve:
 
     Args:
         embeddings: N×D, compared as they are.
-        labels: N integers.
+        labels: N integers or strings.
 
     Raises:
         ValueError: see `match_thresholds`.
     """
-    embeddings, labels = _check_items(embeddings, labels)
-    upper = _count_bits(embeddings, labels)
+    points, classes = _check_items(embeddings, labels)
+    upper = _count_bits(points, classes)
     genuine, impostor = _check_pairs(upper.sum(dim=1))
     occupied = upper.sum(dim=0).nonzero().flatten()
     below = upper.cumsum(dim=1)[:, occupied].cpu().double()
@@ -160,9 +162,9 @@ def _check_rates(rates: Sequence[float]) -> None:
             raise ValueError(f"rates: {rate} must be at least 0 and below 1")
 
 
-def _check_items(embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    embeddings = check_at_least_two(embeddings)
-    return embeddings, check_labels(labels, len(embeddings), "labels").to(embeddings.device)
+def _check_items(embeddings: ArrayLike, labels: ArrayLike) -> tuple[Tensor, Tensor]:
+    points = check_at_least_two(embeddings)
+    return points, check_labels(labels, len(points), "labels").to(points.device)
 
 
 def _check_pairs(counts: Tensor) -> tuple[int, int]:
@@ -194,20 +196,20 @@ def _listed_pairs(rows: slice, columns: slice, squared: Tensor) -> Tensor:
     return listed
 
 
-def _count_bits(embeddings: Tensor, labels: Tensor, upper: int | None = None) -> Tensor:
+def _count_bits(points: Tensor, classes: Tensor, upper: int | None = None) -> Tensor:
     """Returns histograms of the distances, for pairs of the same class and all others (2×65536).
 
     The bins are the upper 16 bits of the squared distances in float32; if `upper` is given, the
     lower 16 bits of the distances with these upper bits.
     """
-    counts = torch.zeros(2, 2**16, dtype=torch.long, device=embeddings.device)
-    for rows, columns, squared in distance_tiles(embeddings, keep_shape=True):
+    counts = torch.zeros(2, 2**16, dtype=torch.long, device=points.device)
+    for rows, columns, squared in distance_tiles(points, keep_shape=True):
         bits = squared.float().view(torch.int32)  # ordered as the distances, which are not negative
         listed = _listed_pairs(rows, columns, squared)
         if upper is not None:
             listed &= bits >> 16 == upper
         kept = bits >> 16 if upper is None else bits & 0xFFFF
-        same = labels[rows, None] == labels[columns]
+        same = classes[rows, None] == classes[columns]
         for count, mask in zip(counts, (same, ~same), strict=True):
             count += torch.bincount(kept[listed & mask], minlength=2**16)
     return counts

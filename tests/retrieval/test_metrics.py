@@ -73,7 +73,7 @@ def test_by_hand():
     ("arguments", "message"),
     [
         ((torch.zeros(3, 2), torch.zeros(4).long()), r"labels must have shape \(3,\)"),
-        ((torch.zeros(3, 2), torch.zeros(3)), "labels must be integers"),
+        ((torch.zeros(3, 2), torch.tensor([0, 0.5, 1])), "labels: 0.5 is not a whole number"),
         ((torch.zeros(3, 2), torch.arange(3)), "no query has a relevant item"),
         ((torch.zeros(3, 2), torch.arange(3), torch.zeros(3, 2)), "must be given together"),
     ],

@@ -31,6 +31,7 @@ from dml.retrieval.exact.plain_search import FaissSearch, PlainSearch
 from dml.retrieval.exact.relevant_ranks import ClassMembers, count_closer
 from dml.retrieval.exact.scaled_gallery import ScaledGallery, tile_size
 from dml.retrieval.inputs import (
+    ArrayLike,
     check_counts,
     check_embeddings,
     check_one_dimension,
@@ -49,8 +50,8 @@ class Neighbors(NamedTuple):
 
 
 def nearest_neighbors(
-    query: Tensor,
-    gallery: Tensor | None = None,
+    query: ArrayLike,
+    gallery: ArrayLike | None = None,
     *,
     k: int,
     backend: str = "auto",
@@ -78,8 +79,9 @@ def nearest_neighbors(
             contain NaN or infinite values (the message says how many).
     """
     search = ExactSearch(query, gallery, most=k, backend=backend, memory_mb=memory_mb)
-    indices = torch.empty(len(query), k, dtype=torch.long, device=query.device)
-    distances = torch.empty(len(query), k, dtype=search.query.dtype, device=query.device)
+    count, device = len(search.query), search.query.device
+    indices = torch.empty(count, k, dtype=torch.long, device=device)
+    distances = torch.empty(count, k, dtype=search.query.dtype, device=device)
 
     def store(rows: Tensor, indices_nk: Tensor) -> None:
         indices[rows] = indices_nk
@@ -87,8 +89,8 @@ def nearest_neighbors(
         squared = squared_distances(search.query, search.gallery, query_P, indices_nk.reshape(-1))
         distances[rows] = squared.sqrt_().view(-1, k).to(distances.dtype)
 
-    everything = torch.arange(len(query), device=query.device)
-    search.map_chunks(everything, torch.full((len(query),), k), store)
+    everything = torch.arange(count, device=device)
+    search.map_chunks(everything, torch.full((count,), k), store)
     return Neighbors(distances, indices)
 
 
@@ -114,8 +116,8 @@ class ExactSearch:
 
     def __init__(
         self,
-        query: Tensor,
-        gallery: Tensor | None = None,
+        query: ArrayLike,
+        gallery: ArrayLike | None = None,
         *,
         most: int,
         backend: str = "auto",
