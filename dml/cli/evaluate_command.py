@@ -46,7 +46,7 @@ def evaluate(cfg: Any) -> tuple[None, None]:
     # What is wrong above is reported before torch is loaded, which takes seconds.
     from hydra.core.hydra_config import HydraConfig
 
-    from dml.runs.evaluate import evaluate
+    from dml.runs.evaluation.evaluate import evaluate
 
     keep_memory(config)
     overrides = HydraConfig.get().overrides.task

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dml.runs.evaluate import evaluate as evaluate_config
+from dml.runs.evaluation.evaluate import evaluate as evaluate_config
 from dml.runs.load import compose_network
 
 

@@ -251,7 +251,7 @@ def test_measures_of_a_run_that_do_not_fit_other_images_are_left_out(
     def fail(*more):
         raise ValueError("labels: there must be pairs")
 
-    monkeypatch.setattr("dml.runs.evaluation_measures.measure_embeddings", fail)
+    monkeypatch.setattr("dml.runs.evaluation.measures.measure_embeddings", fail)
     assert "map_at_r" in evaluated(f"run={folder}", given=("run",))["metrics"]
     shown = " ".join(capsys.readouterr().out.split())
     assert "there must be pairs; the measures of the run are left out" in shown

@@ -19,7 +19,7 @@ from PIL import Image
 import dml
 from dml.core import replaced_folder
 from dml.core.errors import UserError
-from dml.runs.evaluate import evaluate
+from dml.runs.evaluation.evaluate import evaluate
 from dml.runs.load import _describe_models, compose_network, write_export
 from tests.commands import export as export_command
 from tests.forked import context

@@ -11,7 +11,7 @@ import yaml
 import dml
 from dml.config.check import check
 from dml.core.errors import UserError
-from dml.runs.evaluate import evaluate
+from dml.runs.evaluation.evaluate import evaluate
 from dml.runs.folder.run_folder import RunFolder
 from dml.runs.load import compose_network, write_forms
 from dml.training.checkpoint_files import read_checkpoint

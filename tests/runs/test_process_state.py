@@ -17,7 +17,7 @@ import dml
 from dml.core.errors import UserError
 from dml.core.installation import CONFIGS
 from dml.runs import experiment
-from dml.runs.evaluate import evaluate
+from dml.runs.evaluation.evaluate import evaluate
 from dml.runs.job import JobRun
 from dml.runs.load import compose_network, write_forms
 from dml.training.process_state import restored_process_state

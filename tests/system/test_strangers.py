@@ -475,7 +475,7 @@ NOT_READ = {
 def test_rows_need_nothing_of_made_by(stranger, name, monkeypatch):
     file = write_file("file.npz", NOT_READ[name])
     assert len(dml.search(file, [0, 1], k=3)) == 6
-    from dml.runs.evaluate import evaluate
+    from dml.runs.evaluation.evaluate import evaluate
     from dml.runs.load import compose_network
 
     found = evaluate(compose_network([f"embeddings={file}", "device=cpu"]))

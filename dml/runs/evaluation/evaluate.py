@@ -29,7 +29,7 @@ from dml.runs.console import console, print_line, print_scores
 from dml.runs.custom_metrics import CustomMetric, score_all
 from dml.runs.error_files import ErrorFiles, images_of_split, read_stored_images
 from dml.runs.error_page import ClosedSet
-from dml.runs.evaluation_measures import (
+from dml.runs.evaluation.measures import (
     MEASURES,
     asked_forms,
     asked_measures,
@@ -40,7 +40,7 @@ from dml.runs.evaluation_measures import (
     not_scores,
     smaller_vectors,
 )
-from dml.runs.evaluation_outputs import (
+from dml.runs.evaluation.outputs import (
     EVALUATIONS,
     EvaluationOutputs,
     folder_of_network,

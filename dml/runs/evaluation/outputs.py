@@ -20,7 +20,7 @@ from dml.retrieval.embeddings import SplitEmbeddings
 from dml.runs.console import print_line
 from dml.runs.drawing_guard import attempt
 from dml.runs.error_files import ErrorFiles
-from dml.runs.evaluation_measures import MEASURES
+from dml.runs.evaluation.measures import MEASURES
 from dml.runs.figures.match_errors import MATCH_ERRORS, draw_match_errors, thresholds_of
 
 EVALUATIONS = "evaluations"  # folder below outputs/
