@@ -3,57 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-import torch
-
-from dml.config.identity import method_name
 from dml.config.options import is_below
-from dml.config.schema import Config, EvaluateConfig
+from dml.config.schema import EvaluateConfig
 from dml.core.atomic_io import write_json
-from dml.core.counts import count_of
-from dml.core.errors import ConfigError, UserError
-from dml.core.option_values import SEEN_CLASSES, has_seen_classes
-from dml.core.outputs import check_output
-from dml.core.progress import open_display, show_task
-from dml.data.image_index import ImageIndex, describe_images
-from dml.data.protocol import FOLDS, Split, create_jobs, protocol_test
-from dml.retrieval.embeddings import SplitEmbeddings, is_file_of, load_embeddings, save_embeddings
-from dml.retrieval.vector_lengths import describe_lengths
-from dml.runs.build import Builder
-from dml.runs.category_scores import means_of_categories
-from dml.runs.compression_table import COMPRESS, check_uncompressed, score_file_forms
+from dml.core.errors import ConfigError
+from dml.core.progress import open_display
+from dml.runs.compression_table import COMPRESS
 from dml.runs.console import console, print_line, print_scores
-from dml.runs.custom_metrics import CustomMetric, score_all
-from dml.runs.error_files import ErrorFiles, images_of_split, read_stored_images
-from dml.runs.error_page import ClosedSet
-from dml.runs.evaluation.measures import (
-    MEASURES,
-    asked_forms,
-    asked_measures,
-    check_measures,
-    measure,
-    measure_network,
-    measures_of_network,
-    not_scores,
-    smaller_vectors,
-)
-from dml.runs.evaluation.outputs import (
-    EVALUATIONS,
-    EvaluationOutputs,
-    folder_of_network,
-    folder_of_run,
-)
-from dml.runs.folder.code_changes import describe_changed_code
-from dml.runs.folder.run_folder import RunFolder, load_config
-from dml.runs.load import load_embedder
-from dml.runs.load_loss import score_loss
-from dml.runs.model import Model
+from dml.runs.evaluation.measures import MEASURES, asked_measures, check_measures, not_scores
+from dml.runs.evaluation.network import BY, OF_IMAGES, OF_LOADING, score_network
+from dml.runs.evaluation.stored_embeddings import score_file
 from dml.runs.resource_errors import translate_resource_errors
-from dml.runs.seen_classes import describe_seen, describe_seen_embeddings
-from dml.training.device import resolve_device, set_precision
 from dml.training.process_state import restored_process_state
 
 # Options that are used; others are ignored for stored embeddings, or decided by the run.
@@ -67,11 +30,7 @@ FOR_BOTH = {
     "outputs",
 }
 CUSTOM_METRICS = "evaluation.metrics"
-BY = "evaluation.by"
-USUAL_RECALLS = (1, 2, 4, 8)  # values of K where no dataset has its own
 FOR_EMBEDDINGS = {"embeddings", MEASURES, COMPRESS, *FOR_BOTH}
-OF_LOADING = ("data.workers", "data.eval_batch_size")
-OF_IMAGES = ("data.max_pixels", "data.skip_corrupt")  # of a run, unless they are typed
 FOR_RUN = {"run", "trust", "save", "data.root", BY, MEASURES, COMPRESS, *FOR_BOTH}
 FOR_RUN |= {*OF_LOADING, *OF_IMAGES}
 
@@ -101,9 +60,9 @@ def evaluate(config: EvaluateConfig, typed: Collection[str] = ()) -> dict[str, A
     check_measures(config, typed)
     with open_display(console), translate_resource_errors():
         if config.embeddings is None:
-            result, path, names = _score_network(config, typed)
+            result, path, names = score_network(config, typed)
         else:
-            result, path = _score_file(config, Path(config.embeddings), typed)
+            result, path = score_file(config, Path(config.embeddings), typed)
             names = [*config.evaluation.metrics, *not_scores(asked_measures(config, typed))]
     write_json(path, result)
     print_scores(result, names)
@@ -125,292 +84,3 @@ def _check_effect(config: EvaluateConfig, typed: Collection[str]) -> None:
             ignored.append(f"{name}: has no effect here; leave it out")
     if ignored:
         raise ConfigError(ignored)
-
-
-def _score_file(
-    config: EvaluateConfig, source: Path, typed: Collection[str]
-) -> tuple[dict[str, Any], Path]:
-    """Returns the scores of stored embeddings and the path of their file.
-
-    Args:
-        config: of the command.
-        source: the file of embeddings.
-        typed: options that the user gave; with `outputs`, the scores are below that folder and not
-            beside the file.
-    """
-    folder = source.parent
-    if "outputs" in typed:
-        folder = Path(config.outputs) / EVALUATIONS
-    measures = asked_measures(config, typed)
-    outputs = EvaluationOutputs.check(config, folder, source.name, measures, f"{source.stem}.")
-    forms = asked_forms(config, typed)
-    embeddings = load_embeddings(source, resolve_device(config.device))
-    check_uncompressed(source, forms)
-    seen = describe_seen_embeddings(source)
-    if seen:
-        print_line(f"note: {seen}")
-    if embeddings.queries_are_in_gallery:
-        print_line(
-            "note: every query equals a row of the gallery and finds it; to leave it out, "
-            "add self_index to the file: the row of each query in the gallery"
-        )
-    try:
-        scores = _scores(config, embeddings, USUAL_RECALLS, config)
-        scores |= measure(measures, embeddings)
-    except ConfigError:
-        raise
-    except UserError as error:
-        reason = str(error).removeprefix("evaluation: ")
-        raise UserError(f"embeddings: {source}: {reason}") from error
-    if embeddings.collapsed:
-        print_line("note: all embeddings are equal; the scores come from the order of the rows")
-    lengths = describe_lengths(*embeddings.lengths)
-    if lengths:
-        print_line(f"note: {lengths}")
-    if outputs.errors.wanted:
-        images = read_stored_images(source, embeddings)
-        outputs.errors.write(embeddings, *images, config.evaluation.backend)
-    outputs.draw_curve(scores, embeddings)
-    result = {"name": source.name, "stand_in": False, "metrics": scores}
-    if forms:
-        recall_at, backend = config.recall_at or USUAL_RECALLS, config.evaluation.backend
-        result["compression"] = score_file_forms(source, embeddings, forms, recall_at, backend)
-    return result, outputs.scores
-
-
-def _read_images(builder: Builder, has_run: bool) -> ImageIndex:
-    """Returns the index of the images, after the weights of a network without a run are there."""
-    title = f"reading {builder.config.data.variant}"
-    with show_task(title):
-        dataset = builder.read_dataset()  # before the weights: a wrong path is reported at once
-    if not has_run:
-        builder.fetch_weights()  # before all images are decoded
-    with show_task(title):
-        return builder.index(dataset)
-
-
-def _config_of_network(config: EvaluateConfig, typed: Collection[str]) -> Config:
-    """Returns the config of the network: of its run, or of the command; with its loading."""
-    trained = cast(Config, config)
-    if config.run is not None:
-        root = config.data.root if "data.root" in typed else None
-        trained = load_config(config.run, root, config.trust)
-    of_command = {*OF_LOADING, *(name for name in OF_IMAGES if name in typed)}
-    loaded = {name.removeprefix("data.") for name in of_command}
-    loading = config.data.model_dump(include=loaded)
-    return trained.model_copy(update={"data": trained.data.model_copy(update=loading)})
-
-
-def _score_network(
-    config: EvaluateConfig, typed: Collection[str]
-) -> tuple[dict[str, Any], Path, list[str]]:
-    """Returns the scores of the test images, the path of their file, and names of further metrics.
-
-    Writes embeddings beside it.
-    """
-    device = resolve_device(config.device)
-    trained = _config_of_network(config, typed).on_device(device.type == "cuda")
-    builder = Builder(trained)
-    index = _read_images(builder, has_run=config.run is not None)
-    for note in describe_images(index):
-        print_line(f"note: {note}")
-    split = protocol_test(trained.protocol.splits, index)
-    is_divided = has_seen_classes(trained.protocol.splits) and (index.roles == "train").any()
-    if config.run is not None:
-        _check_run(config.run, trained, index, split, is_divided)
-        embedder = load_embedder(trained, config.run, 0, 0)
-        target, name = folder_of_run(config, typed), _name_run(trained)
-    else:
-        torch.manual_seed(config.seed)  # of weights that are not pretrained
-        embedder = builder.embedder()
-        target = folder_of_network(config, is_divided)
-        name = f"{trained.backbone['name']} on {config.data.variant}"
-    if is_divided:
-        name += f", {SEEN_CLASSES}"
-    measures = measures_of_network(config, typed, trained)
-    outputs = EvaluationOutputs.check(config, target, name, measures)
-    stored, origin = target / "embeddings.npz", f"evaluate {name}"
-    if config.save is not None:
-        ours = partial(is_file_of, origin)
-        check_output(stored, "save", (), ours, config.overwrite, hint="overwrite=true")
-    training = _training_images(trained, index)
-    smaller = smaller_vectors(config, typed, trained, training.query)
-    smaller.check(embedder.embedding_size, len(split.query))
-    set_precision(trained.precision, device)
-    model = Model(builder, embedder.to(device), index, device, builder.source(index))
-    embeddings = model.embed(split)
-    references = model.embed_references(training)
-    scores = _scores(config, embeddings, index.recall_at, trained)
-    scores |= measure_network(model, config.run, measures, embeddings, MEASURES in typed)
-    scores |= _accuracies(model, embeddings, references, config.run)
-    result: dict[str, Any] = {
-        "name": name,
-        "stand_in": index.stand_in,
-        "embedding_size": embedder.embedding_size,
-        "metrics": scores,
-    }
-    by = config.evaluation.by if BY in typed else trained.evaluation.by
-    if by is not None:
-        result["categories"] = model.evaluator(split).score_categories(embeddings)
-        scores |= means_of_categories(result["categories"])
-    result |= smaller.score(
-        model.embed, embeddings, config.recall_at or index.recall_at, trained.evaluation.backend
-    )
-    if config.save is not None:
-        save_embeddings(stored, embeddings, split.names, config.save, origin)
-        print_line(f"embeddings  {stored}")
-    if outputs.errors.wanted:
-        closed_set = _identify(model, embeddings, references, training)
-        _write_errors(outputs.errors, model, split, embeddings, closed_set)
-    outputs.draw_curve(scores, embeddings)
-    names = [*trained.evaluation.metrics, *config.evaluation.metrics, *not_scores(measures)]
-    return result, outputs.scores, names
-
-
-def _write_errors(
-    files: ErrorFiles,
-    model: Model,
-    split: Split,
-    embeddings: SplitEmbeddings,
-    closed_set: ClosedSet | None,
-) -> None:
-    """Writes the page and the table of the queries; see `ErrorFiles.write`."""
-    images = (*images_of_split(split), model.index.class_names)
-    files.write(embeddings, *images, model.config.evaluation.backend, closed_set)
-
-
-def _identify(
-    model: Model,
-    embeddings: SplitEmbeddings,
-    references: SplitEmbeddings | None,
-    training: Split,
-) -> ClosedSet | None:
-    """Returns the classes of test images by training images; None without a closed set.
-
-    Args:
-        model: of the images.
-        embeddings: of the test images.
-        references: of the training images; None without a closed set.
-        training: their split.
-    """
-    if references is None:
-        return None
-    images, _ = images_of_split(training)
-    return ClosedSet(model.identify(embeddings, references), images)
-
-
-def _accuracies(
-    model: Model, embeddings: SplitEmbeddings, references: SplitEmbeddings | None, run: str | None
-) -> dict[str, float]:
-    """Returns the accuracies of a closed set: by training images, and by the loss of a run.
-
-    Args:
-        model: of the images that are scored.
-        embeddings: of the test images.
-        references: of the training images; None without a closed set.
-        run: the run folder.
-    """
-    if references is None:
-        return {}
-    accuracies = model.accuracies(embeddings, references)
-    if run is not None:
-        size = model.embedder.embedding_size
-        accuracies |= score_loss(model.config, run, size, embeddings, model.index)
-    return accuracies
-
-
-def _name_run(trained: Config) -> str:
-    """Returns loss, method and data of a run, and which of its models is evaluated."""
-    method = method_name(trained.loss["name"], trained.method["name"])
-    name = f"{method} on {trained.data.variant}"
-    models = trained.protocol.repeats * FOLDS[trained.protocol.splits]
-    if models > 1:
-        name += f", the first of {models} models"
-    return name
-
-
-def _training_images(trained: Config, index: ImageIndex) -> Split:
-    """Returns the images by which the first model of a run predicts classes; none of others."""
-    protocol, rows = trained.protocol, index.subset("train")
-    if not has_seen_classes(protocol.splits) or not len(rows):
-        return Split(rows)
-    noise = trained.data.label_noise
-    first, *_ = create_jobs(protocol.splits, 1, index, noise, trained.seed)
-    return Split(first.train)
-
-
-def _check_run(
-    run: str, trained: Config, index: ImageIndex, split: Split, is_divided: bool
-) -> None:
-    """Prints notes on code of a user that has changed, and on classes that were trained on.
-
-    Args:
-        run: the run folder.
-        trained: its config.
-        index, split, is_divided: see `_check_classes`.
-    """
-    changed = describe_changed_code(trained.code, run)
-    if changed:
-        print_line(f"note: {changed}")
-    _check_classes(run, index, split, is_divided)
-
-
-def _check_classes(run: str, index: ImageIndex, split: Split, is_divided: bool) -> None:
-    """Prints a note on classes that were trained on, unless the images are of a closed set.
-
-    Args:
-        run: the run folder.
-        index: the images.
-        split: those that are scored.
-        is_divided: whether the images of each class are divided into training and test.
-
-    Raises:
-        UserError: images of a closed set are others than those of the run, and divide in another
-            way, so that training images would be tested.
-    """
-    if not is_divided:
-        seen = describe_seen(split.class_names, run)
-        if seen:
-            print_line(f"note: {seen}")
-        return
-    folder = RunFolder(run)
-    if folder.has_other_images(index):
-        raise UserError(
-            f"data.root: {folder.describe_other_images(index)}: which of them were trained on is "
-            f"not known; to score the new ones, list them in a CSV file with the columns "
-            f"path,label,split and test in each row: data.root=<file>.csv"
-        )
-
-
-def _scores(
-    config: EvaluateConfig,
-    embeddings: SplitEmbeddings,
-    recall_at: Collection[int],
-    trained: Config,
-) -> dict[str, float]:
-    """Returns the scores, and the metrics of the user that the command or the run name."""
-    nodes = {**trained.evaluation.metrics, **config.evaluation.metrics}
-    metrics = [CustomMetric(name, node) for name, node in nodes.items()]
-    problems = []
-    for metric in metrics:
-        problems += metric.problems
-    if problems:
-        raise ConfigError(problems)
-    _note_certain_recalls(config.recall_at or (), embeddings)
-    with show_task("scoring"):
-        scores = embeddings.score(config.recall_at or [*recall_at], config.evaluation.backend)
-        scores["mean_average_precision"] = embeddings.mean_average_precision()
-        return scores | score_all(metrics, embeddings, is_final=True)
-
-
-def _note_certain_recalls(recall_at: Collection[int], embeddings: SplitEmbeddings) -> None:
-    """Prints a note on values of K that are as large as the gallery: Recall@K is 1 for them."""
-    available = len(embeddings.query) - 1
-    if embeddings.gallery is not None:
-        available = len(embeddings.gallery)
-    certain = [str(k) for k in recall_at if k >= available]
-    if certain:
-        print_line(
-            f"note: recall_at: a query can find {count_of(available, 'image')}, so that Recall@K "
-            f"is 100 by definition for K = {', '.join(certain)}"
-        )

@@ -1,0 +1,71 @@
+"""Scores of stored embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from dml.config.schema import EvaluateConfig
+from dml.core.errors import ConfigError, UserError
+from dml.retrieval.embeddings import load_embeddings
+from dml.retrieval.vector_lengths import describe_lengths
+from dml.runs.compression_table import check_uncompressed, score_file_forms
+from dml.runs.console import print_line
+from dml.runs.error_files import read_stored_images
+from dml.runs.evaluation.measures import asked_forms, asked_measures, measure
+from dml.runs.evaluation.outputs import EVALUATIONS, EvaluationOutputs
+from dml.runs.evaluation.scores import USUAL_RECALLS, score_embeddings
+from dml.runs.seen_classes import describe_seen_embeddings
+from dml.training.device import resolve_device
+
+
+def score_file(
+    config: EvaluateConfig, source: Path, typed: Collection[str]
+) -> tuple[dict[str, Any], Path]:
+    """Returns the scores of stored embeddings and the path of their file.
+
+    Args:
+        config: of the command.
+        source: the file of embeddings.
+        typed: options that the user gave; with `outputs`, the scores are below that folder and not
+            beside the file.
+    """
+    folder = source.parent
+    if "outputs" in typed:
+        folder = Path(config.outputs) / EVALUATIONS
+    measures = asked_measures(config, typed)
+    outputs = EvaluationOutputs.check(config, folder, source.name, measures, f"{source.stem}.")
+    forms = asked_forms(config, typed)
+    embeddings = load_embeddings(source, resolve_device(config.device))
+    check_uncompressed(source, forms)
+    seen = describe_seen_embeddings(source)
+    if seen:
+        print_line(f"note: {seen}")
+    if embeddings.queries_are_in_gallery:
+        print_line(
+            "note: every query equals a row of the gallery and finds it; to leave it out, "
+            "add self_index to the file: the row of each query in the gallery"
+        )
+    try:
+        scores = score_embeddings(config, embeddings, USUAL_RECALLS, config)
+        scores |= measure(measures, embeddings)
+    except ConfigError:
+        raise
+    except UserError as error:
+        reason = str(error).removeprefix("evaluation: ")
+        raise UserError(f"embeddings: {source}: {reason}") from error
+    if embeddings.collapsed:
+        print_line("note: all embeddings are equal; the scores come from the order of the rows")
+    lengths = describe_lengths(*embeddings.lengths)
+    if lengths:
+        print_line(f"note: {lengths}")
+    if outputs.errors.wanted:
+        images = read_stored_images(source, embeddings)
+        outputs.errors.write(embeddings, *images, config.evaluation.backend)
+    outputs.draw_curve(scores, embeddings)
+    result = {"name": source.name, "stand_in": False, "metrics": scores}
+    if forms:
+        recall_at, backend = config.recall_at or USUAL_RECALLS, config.evaluation.backend
+        result["compression"] = score_file_forms(source, embeddings, forms, recall_at, backend)
+    return result, outputs.scores
