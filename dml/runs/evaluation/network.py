@@ -17,6 +17,7 @@ from dml.core.outputs import check_output
 from dml.core.progress import show_task
 from dml.data.image_index import ImageIndex, describe_images
 from dml.data.protocol import FOLDS, Split, create_jobs, protocol_test
+from dml.models.embedder import Embedder
 from dml.retrieval.embeddings import SplitEmbeddings, is_file_of, save_embeddings
 from dml.runs.build import Builder
 from dml.runs.category_scores import means_of_categories
@@ -62,21 +63,12 @@ def score_network(
     is_divided = has_seen_classes(trained.protocol.splits) and (index.roles == "train").any()
     if config.run is not None:
         _check_run(config.run, trained, index, split, is_divided)
-        embedder = load_embedder(trained, config.run, 0, 0)
-        target, name = folder_of_run(config, typed), _name_run(trained)
-    else:
-        torch.manual_seed(config.seed)  # of weights that are not pretrained
-        embedder = builder.embedder()
-        target = folder_of_network(config, is_divided)
-        name = f"{trained.backbone['name']} on {config.data.variant}"
-    if is_divided:
-        name += f", {SEEN_CLASSES}"
+    embedder = _open_network(config, builder)
+    target, name = _name_scores(config, typed, trained, is_divided)
     measures = measures_of_network(config, typed, trained)
     outputs = EvaluationOutputs.check(config, target, name, measures)
     stored, origin = target / "embeddings.npz", f"evaluate {name}"
-    if config.save is not None:
-        ours = partial(is_file_of, origin)
-        check_output(stored, "save", (), ours, config.overwrite, hint="overwrite=true")
+    _check_stored(config, stored, origin)
     training = _training_images(trained, index)
     smaller = smaller_vectors(config, typed, trained, training.query)
     smaller.check(embedder.embedding_size, len(split.query))
@@ -132,6 +124,42 @@ def _config_of_network(config: EvaluateConfig, typed: Collection[str]) -> Config
     loaded = {name.removeprefix("data.") for name in of_command}
     loading = config.data.model_dump(include=loaded)
     return trained.model_copy(update={"data": trained.data.model_copy(update=loading)})
+
+
+def _open_network(config: EvaluateConfig, builder: Builder) -> Embedder:
+    """Returns the network of the run, or of the command."""
+    if config.run is not None:
+        return load_embedder(builder.config, config.run, 0, 0)
+    torch.manual_seed(config.seed)  # of weights that are not pretrained
+    return builder.embedder()
+
+
+def _name_scores(
+    config: EvaluateConfig, typed: Collection[str], trained: Config, is_divided: bool
+) -> tuple[Path, str]:
+    """Returns the folder of the scores, and the name of what is scored.
+
+    Args:
+        config: of the command.
+        typed: options that the user gave.
+        trained: the config of the network.
+        is_divided: whether the images are those of a closed set.
+    """
+    if config.run is not None:
+        folder, name = folder_of_run(config, typed), _name_run(trained)
+    else:
+        folder = folder_of_network(config, is_divided)
+        name = f"{trained.backbone['name']} on {config.data.variant}"
+    if is_divided:
+        name += f", {SEEN_CLASSES}"
+    return folder, name
+
+
+def _check_stored(config: EvaluateConfig, path: Path, origin: str) -> None:
+    """Raises UserError if embeddings are to be stored in a file of something else."""
+    if config.save is not None:
+        ours = partial(is_file_of, origin)
+        check_output(path, "save", (), ours, config.overwrite, hint="overwrite=true")
 
 
 def _write_errors(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 from dml.config.schema import EvaluateConfig
 from dml.core.errors import ConfigError, UserError
-from dml.retrieval.embeddings import load_embeddings
+from dml.retrieval.embeddings import SplitEmbeddings, load_embeddings
 from dml.retrieval.vector_lengths import describe_lengths
 from dml.runs.compression_table import check_uncompressed, score_file_forms
 from dml.runs.console import print_line
@@ -39,27 +39,9 @@ def score_file(
     forms = asked_forms(config, typed)
     embeddings = load_embeddings(source, resolve_device(config.device))
     check_uncompressed(source, forms)
-    seen = describe_seen_embeddings(source)
-    if seen:
-        print_line(f"note: {seen}")
-    if embeddings.queries_are_in_gallery:
-        print_line(
-            "note: every query equals a row of the gallery and finds it; to leave it out, "
-            "add self_index to the file: the row of each query in the gallery"
-        )
-    try:
-        scores = score_embeddings(config, embeddings, USUAL_RECALLS, config)
-        scores |= measure(measures, embeddings)
-    except ConfigError:
-        raise
-    except UserError as error:
-        reason = str(error).removeprefix("evaluation: ")
-        raise UserError(f"embeddings: {source}: {reason}") from error
-    if embeddings.collapsed:
-        print_line("note: all embeddings are equal; the scores come from the order of the rows")
-    lengths = describe_lengths(*embeddings.lengths)
-    if lengths:
-        print_line(f"note: {lengths}")
+    for note in _find_notes(source, embeddings):
+        print_line(f"note: {note}")
+    scores = _score(config, source, embeddings, measures)
     if outputs.errors.wanted:
         images = read_stored_images(source, embeddings)
         outputs.errors.write(embeddings, *images, config.evaluation.backend)
@@ -69,3 +51,34 @@ def score_file(
         recall_at, backend = config.recall_at or USUAL_RECALLS, config.evaluation.backend
         result["compression"] = score_file_forms(source, embeddings, forms, recall_at, backend)
     return result, outputs.scores
+
+
+def _find_notes(source: Path, embeddings: SplitEmbeddings) -> Iterator[str]:
+    """Yields what a reader of the scores must know of the embeddings."""
+    seen = describe_seen_embeddings(source)
+    if seen:
+        yield seen
+    if embeddings.queries_are_in_gallery:
+        yield (
+            "every query equals a row of the gallery and finds it; to leave it out, add self_index "
+            "to the file: the row of each query in the gallery"
+        )
+    if embeddings.collapsed:
+        yield "all embeddings are equal; the scores come from the order of the rows"
+    lengths = describe_lengths(*embeddings.lengths)
+    if lengths:
+        yield lengths
+
+
+def _score(
+    config: EvaluateConfig, source: Path, embeddings: SplitEmbeddings, measures: Collection[str]
+) -> dict[str, float]:
+    """Returns scores and measures; what is wrong with the embeddings names their file."""
+    try:
+        scores = score_embeddings(config, embeddings, USUAL_RECALLS, config)
+        return scores | measure(measures, embeddings)
+    except ConfigError:
+        raise
+    except UserError as error:
+        reason = str(error).removeprefix("evaluation: ")
+        raise UserError(f"embeddings: {source}: {reason}") from error
