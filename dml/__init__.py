@@ -5,7 +5,7 @@ from typing import Any
 FOR_USERS = {
     "load": "dml.runs.load",
     "load_all": "dml.runs.load",
-    "export": "dml.runs.load",
+    "export": "dml.runs.export",
     "train": "dml.runs.experiment",
     "embed": "dml.runs.image_embeddings",
     "search": "dml.runs.file_queries",

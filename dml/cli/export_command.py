@@ -45,7 +45,7 @@ def main(words: Sequence[str]) -> int:
         add_current_folder()
     check_network(options.run_folder, options.trust)
     check_folder(options.folder, "folder")
-    from dml.runs.load import write_export  # imported late: --help need not load torch
+    from dml.runs.export import write_export  # imported late: --help need not load torch
 
     made = write_export(**vars(options))
     advice = "fill in the license in README.md"

@@ -1,4 +1,4 @@
-"""Trained networks: `dml.load`, `dml.load_all`, and their export by `dml.export`.
+"""Trained networks: `dml.load` and `dml.load_all`.
 
 A network is in a run folder, or in a folder of `dml.export`, which holds the run's config and one
 model.
@@ -6,17 +6,15 @@ model.
 
 from __future__ import annotations
 
-import os
 import re
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, Literal, overload
 
 import torch
 from PIL import Image
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from torchvision.transforms.functional import to_pil_image
 
@@ -25,36 +23,18 @@ from dml.config.explain import compose_config
 from dml.config.schema import LORA, Config, EvaluateConfig
 from dml.config.signatures import accepted_parameters, import_target
 from dml.config.stored_network import EXPORT, HUB, TIMM, parse_hub_name, parse_line
-from dml.core.atomic_io import replace_file, write_bytes, write_text
-from dml.core.errors import UserError, first_line
-from dml.core.fault_injection import fault_point
+from dml.core.errors import UserError
 from dml.core.hub import find_hub_folder
-from dml.core.metric_names import is_score, metric_label
-from dml.core.regular_files import check_possible, read_regular_text
-from dml.core.replaced_folder import recover_folder, replace_folder
 from dml.data.decode import load_image
 from dml.models.embedder import Embedder
 from dml.models.identity import FeatureNetwork, Identity
-from dml.models.lora import OtherWeightsError, merge_adapters
+from dml.models.lora import OtherWeightsError
 from dml.runs.build import Builder
-from dml.runs.console import describe_thresholds
-from dml.runs.exported_forms import write_form_files
 from dml.runs.folder.code_changes import describe_changed_code
 from dml.runs.folder.exported_folder import (
-    CARD,
-    CARD_DIGEST,
-    DIGEST,
-    FILES,
     check_belonging,
-    check_target,
-    digest_export,
-    drop_digest,
-    hash_bytes,
-    read_edited_card,
-    remove_bytecode,
-    write_digest,
 )
-from dml.runs.folder.run_folder import RunFolder, load_config, load_options
+from dml.runs.folder.run_folder import load_config
 from dml.runs.folder.stored_run import WEIGHTS
 from dml.runs.load_loss import TrainedLoss, load_loss
 from dml.runs.network_options import check_model
@@ -62,22 +42,6 @@ from dml.training.checkpoint_files import read_checkpoint
 from dml.training.process_state import restored_process_state
 
 MOST_BELOW = 8  # networks, each trained on the features of the next
-TEXT = """\
----
-license: other  # TODO: the license of the weights; that of the images may limit it
-library_name: dml-benchmark
-tags: [metric-learning, image-retrieval, feature-extraction]
----
-# {c.loss[name]} on {c.data.variant}
-
-A network ({c.backbone[name]}) that embeds images in {network.embedding_size} dimensions, trained to
-bring a class together. `embedder, transform = dml.load(<this folder>)` loads it.
-
-Input: {input}.
-
-Data {c.data.variant}, loss {c.loss[name]}, method {c.method[name]}, protocol {c.protocol.name},
-seed {c.seed}, repeat {repeat}, fold {fold}. {scores}
-"""
 
 
 @overload
@@ -218,7 +182,7 @@ def open_network(
     if str(source).startswith(HUB):
         source = find_hub_folder(parse_hub_name(str(source)), EXPORT)
     config = load_config(source, trust=trust)
-    _warn_of_changed_code(config, source)
+    warn_of_changed_code(config, source)
     embedder = load_embedder(config, source, repeat, fold)
     head = embedder.backbone
     if isinstance(head, Identity):
@@ -316,7 +280,8 @@ def _takes_weights(backbone: dict[str, Any]) -> bool:
     return "weights" in accepted_parameters(import_target(target, "backbone"))
 
 
-def _warn_of_changed_code(config: Config, folder: str | Path) -> None:
+def warn_of_changed_code(config: Config, folder: str | Path) -> None:
+    """Warns if code of the user, which a network needs, has changed since its training."""
     changed = describe_changed_code(config.code, folder)
     if changed:
         warnings.warn(changed, stacklevel=4)
@@ -331,182 +296,3 @@ def _list_models(run_folder: str | Path) -> dict[tuple[int, int], Path]:
     if not models:
         raise UserError(f"load: there is no model in {run_folder}")
     return dict(sorted(models.items()))
-
-
-class Exported(NamedTuple):
-    """What an export has written.
-
-    Attributes:
-        folder: its folder.
-        card_kept: True if a model card was there that somebody had edited, which stays.
-        differences: name of the file of each form for other programs → largest difference of its
-            embeddings from those of PyTorch.
-    """
-
-    folder: Path
-    card_kept: bool
-    differences: dict[str, float]
-
-
-def export(
-    run_folder: str | Path,
-    folder: str | Path,
-    repeat: int | None = None,
-    fold: int | None = None,
-    *,
-    trust: bool = False,
-) -> Path:
-    """Writes a model of a run to a folder that `dml.load` reads without the run.
-
-    `config.yaml` is that of the run, `model.safetensors` holds the weights, and `README.md` is a
-    card for the Hugging Face hub with data, loss, protocol, scores and the form of the input.
-
-    Args:
-        run_folder: a run folder.
-        folder: is created if necessary; an earlier export in it is replaced as a whole, except for
-            a card that was edited.
-        repeat, fold, trust: see `dml.load`.
-
-    Returns:
-        The folder.
-
-    Raises:
-        UserError: the folder is not a run folder, or has no such model; the folder of the export
-            holds files that no export wrote.
-        OSError: a file cannot be written; nothing has changed then.
-    """
-    return write_export(run_folder, folder, repeat, fold, trust=trust).folder
-
-
-@restored_process_state()
-def write_export(
-    run_folder: str | Path,
-    folder: str | Path,
-    repeat: int | None = None,
-    fold: int | None = None,
-    onnx: bool = False,
-    trust: bool = False,
-    torch_export: bool = False,
-) -> Exported:
-    """Writes an export; see `export`, and `write_forms` for `onnx` and `torch_export`."""
-    check_model(run_folder, repeat, fold, WEIGHTS)
-    run = RunFolder(run_folder)
-    check_possible(folder)
-    target = Path(os.path.realpath(folder))
-    recover_folder(target)
-    check_target(target, run.path)
-    config = load_config(run.path, trust=trust)
-    _warn_of_changed_code(config, run.path)
-    embedder = load_embedder(config, run.path, repeat, fold)
-    merge_adapters(embedder)
-    # Copies: safetensors refuses tensors that share memory.
-    weights = {name: value.clone() for name, value in embedder.state_dict().items()}
-    numbers = {"repeat": repeat or 0, "fold": fold or 0}
-    card = TEXT.format(
-        c=config,
-        network=embedder,
-        input=_describe_input(config, embedder),
-        scores=_describe_scores(run, (repeat or 0, fold or 0)),
-        **numbers,
-    )
-    edited, differences = read_edited_card(target), {}
-    chosen = {"onnx": onnx, "torch_export": torch_export}
-    forms = [name for name, is_chosen in chosen.items() if is_chosen]
-    remove_bytecode(target)
-    with replace_folder(target, FILES) as new:
-        texts = {}
-        for source in (run.config, run.best):
-            if source.exists():
-                texts[source.name] = drop_digest(read_regular_text(source))
-        digest = digest_export(texts, weights)
-        texts["config.yaml"] = write_digest(texts["config.yaml"], digest)
-        for name, text in texts.items():
-            write_text(new / name, text)
-        metadata = {"format": "pt", DIGEST: digest, CARD_DIGEST: hash_bytes(card.encode())}
-        _save_weights(weights, new / WEIGHTS, metadata)
-        write_bytes(new / CARD, card.encode() if edited is None else edited)
-        fault_point("export_written")
-        if forms:
-            differences = write_forms(new, forms, trust)
-    return Exported(Path(folder), edited is not None, differences)
-
-
-def _describe_input(config: Config, embedder: Embedder) -> str:
-    """Returns how an image becomes an input of a network, for its card."""
-    spec = embedder.input
-    side = config.transform.size or spec.size
-    size = "images as large as those of the data, which are not resized"
-    if side is not None:
-        size = f"images of {side} x {side} pixels"
-    return (
-        f"{size}, channels {spec.channel_order}, values from 0 to {spec.scale:g}, normalized by "
-        f"mean {_join(spec.mean)} and std {_join(spec.std)}; the transform that is loaded does so"
-    )
-
-
-def _join(numbers: Sequence[float]) -> str:
-    """Returns numbers as `(0.485, 0.456, 0.406)`."""
-    texts = [f"{number:g}" for number in numbers]
-    return f"({', '.join(texts)})"
-
-
-def _describe_scores(run: RunFolder, model: tuple[int, int]) -> str:
-    """Returns the scores of a run, and the thresholds of a model, for its card.
-
-    Args:
-        run: its folder.
-        model: repeat and fold.
-    """
-    summary = run.read_summary()
-    if summary is None or not summary["metrics"]:
-        return "No scores: it is not finished, or has no test."
-    lines = [
-        f"{_describe_models(summary)}, percent on {summary['classes_tested']}, best epoch by "
-        f"{summary['selected_by']}:\n"
-    ]
-    for name, value in summary["metrics"].items():
-        if is_score(name):
-            lines.append(f"- {metric_label(name)} {100 * value['mean']:.2f}")
-    thresholds: list[str] = []
-    for job in summary["jobs"]:
-        if (job["repeat"], job["fold"]) == model:
-            thresholds = describe_thresholds(job["metrics"])
-    if thresholds:
-        lines.append("\nTwo images match if their embeddings are nearer than a threshold:\n")
-        lines += [f"- {line}" for line in thresholds]
-    return "\n".join(lines)
-
-
-def _describe_models(summary: Mapping[str, Any]) -> str:
-    """Returns of what the scores of a run are."""
-    number = len(summary["jobs"])
-    return "Scores" if number == 1 else f"Mean of the run's {number} models"
-
-
-def _save_weights(weights: dict[str, Tensor], path: Path, metadata: dict[str, str]) -> None:
-    try:
-        with replace_file(path) as temporary:
-            save_file(weights, temporary, metadata=metadata)
-    except SafetensorError as error:  # of the disk: it does not raise OSError
-        raise UserError(f"export: the weights cannot be written ({first_line(error)})") from error
-
-
-@restored_process_state()
-def write_forms(folder: Path, forms: Collection[str], trust: bool = False) -> dict[str, float]:
-    """Writes forms of an exported network for other programs; see `dml.runs.exported_forms`.
-
-    Args:
-        folder: of the export.
-        forms: names of `dml.runs.exported_forms.FORMS`.
-        trust: see `dml.load`.
-
-    Returns:
-        Name of the file of each form → largest difference of its embeddings from PyTorch's.
-
-    Raises:
-        UserError: a package is missing, the network has no such form, or the difference is large.
-        OSError: a file cannot be written.
-    """
-    config, embedder = open_network(folder, trust=trust)
-    run_digest = check(load_options(folder, trust)).digest  # of a search: as it was started
-    return write_form_files(folder, config, embedder, forms, run_digest)

@@ -13,7 +13,7 @@ from sklearn.datasets import load_digits
 
 import dml
 from dml.retrieval import mean_average_precision, retrieval_metrics
-from dml.runs.load import write_export
+from dml.runs.export import write_export
 from tests.conftest import run_config
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "mteb.md"

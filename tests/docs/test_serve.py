@@ -19,7 +19,7 @@ from PIL import Image
 import dml
 from dml.models.traced_form import make_exported
 from dml.runs import exported_forms
-from dml.runs.load import write_export
+from dml.runs.export import write_export
 from tests.conftest import run_config
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "serve.md"

@@ -20,7 +20,8 @@ import dml
 from dml.core import replaced_folder
 from dml.core.errors import UserError
 from dml.runs.evaluation.evaluate import evaluate
-from dml.runs.load import _describe_models, compose_network, write_export
+from dml.runs.export import _describe_models, write_export
+from dml.runs.load import compose_network
 from tests.commands import export as export_command
 from tests.forked import context
 from tests.killed_process import KILLED, die_at

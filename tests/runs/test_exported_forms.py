@@ -20,8 +20,8 @@ import dml
 from dml.core.errors import UserError
 from dml.models.embedder import hash_weights
 from dml.runs import exported_forms
+from dml.runs.export import write_export, write_forms
 from dml.runs.folder.exported_folder import SCRIPT
-from dml.runs.load import write_export, write_forms
 from tests.commands import export as export_command
 from tests.conftest import compose_config, run_config, without_pictures
 from tests.runs.test_preprocessor import write_images
@@ -388,7 +388,7 @@ def test_the_command_prints_the_difference_of_each_form(run_of, tmp_path, capsys
 )
 def test_an_equal_form_is_called_equal(run_of, monkeypatch, capsys, difference, text):
     made = SimpleNamespace(folder="net", card_kept=False, differences={"model.pt2": difference})
-    monkeypatch.setattr("dml.runs.load.write_export", lambda **options: made)
+    monkeypatch.setattr("dml.runs.export.write_export", lambda **options: made)
     assert export_command([str(run_of("small_cnn")), "net"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == text
 

@@ -13,8 +13,9 @@ from dml.models.backbones import Backbone, InputSpec
 from dml.retrieval import retrieval_metrics
 from dml.runs.build import Builder
 from dml.runs.experiment import resume
+from dml.runs.export import write_forms
 from dml.runs.folder.run_folder import load_config
-from dml.runs.load import ToPixels, write_forms
+from dml.runs.load import ToPixels
 from tests.conftest import run_config
 
 

@@ -12,8 +12,9 @@ import dml
 from dml.config.check import check
 from dml.core.errors import UserError
 from dml.runs.evaluation.evaluate import evaluate
+from dml.runs.export import write_forms
 from dml.runs.folder.run_folder import RunFolder
-from dml.runs.load import compose_network, write_forms
+from dml.runs.load import compose_network
 from dml.training.checkpoint_files import read_checkpoint
 from tests.conftest import run_config
 from tests.killed_process import KILLED, die_at

@@ -18,8 +18,9 @@ from dml.core.errors import UserError
 from dml.core.installation import CONFIGS
 from dml.runs import experiment
 from dml.runs.evaluation.evaluate import evaluate
+from dml.runs.export import write_forms
 from dml.runs.job import JobRun
-from dml.runs.load import compose_network, write_forms
+from dml.runs.load import compose_network
 from dml.training.process_state import restored_process_state
 from tests.conftest import TINY
 from tests.runs.test_stored_features import BATCHES, SHORT, write
