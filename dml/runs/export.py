@@ -128,27 +128,13 @@ def write_export(
     merge_adapters(embedder)
     # Copies: safetensors refuses tensors that share memory.
     weights = {name: value.clone() for name, value in embedder.state_dict().items()}
-    numbers = {"repeat": repeat or 0, "fold": fold or 0}
-    card = TEXT.format(
-        c=config,
-        network=embedder,
-        input=_describe_input(config, embedder),
-        scores=_describe_scores(run, (repeat or 0, fold or 0)),
-        **numbers,
-    )
+    card = _describe_network(config, embedder, run, (repeat or 0, fold or 0))
     edited, differences = read_edited_card(target), {}
     chosen = {"onnx": onnx, "torch_export": torch_export}
     forms = [name for name, is_chosen in chosen.items() if is_chosen]
     remove_bytecode(target)
     with replace_folder(target, FILES) as new:
-        texts = {}
-        for source in (run.config, run.best):
-            if source.exists():
-                texts[source.name] = drop_digest(read_regular_text(source))
-        digest = digest_export(texts, weights)
-        texts["config.yaml"] = write_digest(texts["config.yaml"], digest)
-        for name, text in texts.items():
-            write_text(new / name, text)
+        digest = _write_texts(new, run, weights)
         metadata = {"format": "pt", DIGEST: digest, CARD_DIGEST: hash_bytes(card.encode())}
         _save_weights(weights, new / WEIGHTS, metadata)
         write_bytes(new / CARD, card.encode() if edited is None else edited)
@@ -156,6 +142,34 @@ def write_export(
         if forms:
             differences = write_forms(new, forms, trust)
     return Exported(Path(folder), edited is not None, differences)
+
+
+def _write_texts(folder: Path, run: RunFolder, weights: dict[str, Tensor]) -> str:
+    """Writes the config and the record of a run, and returns the digest of texts and weights."""
+    texts = {}
+    for source in (run.config, run.best):
+        if source.exists():
+            texts[source.name] = drop_digest(read_regular_text(source))
+    digest = digest_export(texts, weights)
+    texts[run.config.name] = write_digest(texts[run.config.name], digest)
+    for name, text in texts.items():
+        write_text(folder / name, text)
+    return digest
+
+
+def _describe_network(
+    config: Config, embedder: Embedder, run: RunFolder, model: tuple[int, int]
+) -> str:
+    """Returns the card of a network; `model` is its repeat and fold."""
+    repeat, fold = model
+    return TEXT.format(
+        c=config,
+        network=embedder,
+        input=_describe_input(config, embedder),
+        scores=_describe_scores(run, model),
+        repeat=repeat,
+        fold=fold,
+    )
 
 
 def _describe_input(config: Config, embedder: Embedder) -> str:
