@@ -71,21 +71,8 @@ def dry_run(
     except Exception:  # of any class: a custom loss may hold anything
         return notes
     network = Embedder(SmallCNN(width=1), size, normalize=config.embedder["normalize"]).to(device)
-    labels = torch.tensor([0, classes - 1], device=device).repeat_interleave(PER_CLASS)
-
-    def pool(per_class: int, number: int) -> list[tuple[Tensor, Tensor]]:
-        pool_labels = torch.arange(classes, device=device).repeat_interleave(per_class)
-        return [(torch.rand(len(pool_labels), 3, SIDE, SIDE, device=device), pool_labels)]
-
     try:
-        method.attach(pool)
-        earlier = dict(method.named_parameters())
-        images = torch.rand(len(labels), 3, SIDE, SIDE, device=device)
-        for _ in range(2):  # a loss may keep the graph of the first step, and fail in the second
-            loss = _check_result(method(network, images, labels), option, classes)
-            check_late(earlier, method, option)
-            if loss.requires_grad:
-                loss.backward()
+        _try_steps(method, network, option, classes, device)
     except ConfigError:
         raise
     except (ValueError, UserError):
@@ -103,6 +90,38 @@ def dry_run(
     has_score = config.protocol.selected_on != "nothing"
     notes += find_schedule_notes(schedule, length, has_score, config.optim.schedule_unit)
     return notes
+
+
+def _try_steps(
+    method: Method, network: Embedder, option: str, classes: int, device: torch.device
+) -> None:
+    """Computes the losses of two dummy batches, and their gradients.
+
+    Args:
+        method: of which nothing is used afterwards.
+        network: a small one.
+        option: `loss` or `method`, which an error names.
+        classes: number of training classes.
+        device: of method and network.
+
+    Raises:
+        ConfigError: the result is no loss, or has weights that were made too late.
+        Exception: whatever the method raises.
+    """
+
+    def pool(per_class: int, number: int) -> list[tuple[Tensor, Tensor]]:
+        pool_labels = torch.arange(classes, device=device).repeat_interleave(per_class)
+        return [(torch.rand(len(pool_labels), 3, SIDE, SIDE, device=device), pool_labels)]
+
+    method.attach(pool)
+    earlier = dict(method.named_parameters())
+    labels = torch.tensor([0, classes - 1], device=device).repeat_interleave(PER_CLASS)
+    images = torch.rand(len(labels), 3, SIDE, SIDE, device=device)
+    for _ in range(2):  # a loss may keep the graph of the first step, and fail in the second
+        loss = _check_result(method(network, images, labels), option, classes)
+        check_late(earlier, method, option)
+        if loss.requires_grad:
+            loss.backward()
 
 
 def _check_result(result: Any, option: str, classes: int) -> Tensor:

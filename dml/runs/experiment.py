@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -34,13 +34,14 @@ from dml.core.signals import StopRequest, raise_on_signals
 from dml.core.tolerant_output import lost_output, tolerant_output
 from dml.data.image_index import ImageIndex
 from dml.data.protocol import Job, trained_classes
+from dml.models.embedder import Embedder
 from dml.models.freezing import describe_trained
 from dml.models.lora import ALL, describe_adapters
 from dml.runs.category_scores import write_categories
 from dml.runs.compressed_rows import check_size
 from dml.runs.compression_table import COMPRESS
 from dml.runs.console import console, print_line, print_results
-from dml.runs.context import RunContext
+from dml.runs.context import JobModel, RunContext
 from dml.runs.drawing_guard import DrawingGuard
 from dml.runs.dry_run import dry_run
 from dml.runs.figures.run_figures import draw_curves
@@ -259,33 +260,35 @@ class Experiment:
         context.check_categories(jobs)
         with translate_resource_errors():
             model = context.take_model(jobs[0])
-            sizes = model.job.train.num_classes, model.embedder.embedding_size
-            length = config.protocol.epochs
-            if config.optim.schedule_unit == "steps":
-                length *= model.schedule.steps_per_epoch
-            build = model.build_optimizer
-            check_memory(model.job, sizes[1], model.embedder, model.method)
-            for form in config.evaluation.compress:
-                check_size(form, model.embedder.embedding_size, len(model.job.train), COMPRESS)
-            notes = list(dict.fromkeys(model.check_custom_parts()))  # each once
-            total = config.protocol.epochs * model.schedule.steps_per_epoch
-            notes += describe_warmup(config.optim.warmup_steps, total)
-            notes += dry_run(model.method, config, build, length, *sizes, context.device)
+            notes = self._try_model(model)
         for note in notes:
             print_line(f"note: {note}")
-        part = config.backbone.get("train", "all")
-        if part != "all":
-            print_line(f"trains {describe_trained(model.embedder)} (backbone.train={part})")
-        if part == LORA:
-            targets = config.backbone.get("lora", {}).get("targets", ALL)
-            print_line(describe_adapters(model.embedder, targets))
-        if _divides_batches(config) and uses_batch_statistics(model.embedder):
-            print_line(
-                f"note: data.micro_batch={config.data.micro_batch}: BatchNorm normalizes each part "
-                f"by itself; with embedder.freeze_batch_norm=true parts do not change the result"
-            )
+        for line in _describe_trained_parts(config, model.embedder):
+            print_line(line)
         if config.search is None:
             context.prepared = model
+
+    def _try_model(self, model: JobModel) -> list[str]:
+        """Tries a model for two steps, and returns notes on its parts.
+
+        Raises:
+            ConfigError: a part of it does not work.
+            UserError: it does not fit into the memory.
+        """
+        config = self.context.config
+        classes, size = model.job.train.num_classes, model.embedder.embedding_size
+        steps = config.protocol.epochs * model.schedule.steps_per_epoch
+        length = config.protocol.epochs
+        if config.optim.schedule_unit == "steps":
+            length = steps
+        build = model.build_optimizer
+        check_memory(model.job, size, model.embedder, model.method)
+        for form in config.evaluation.compress:
+            check_size(form, size, len(model.job.train), COMPRESS)
+        notes = list(dict.fromkeys(model.check_custom_parts()))  # each once
+        notes += describe_warmup(config.optim.warmup_steps, steps)
+        notes += dry_run(model.method, config, build, length, classes, size, self.context.device)
+        return notes
 
     def _unfinished_jobs(self) -> list[Job]:
         results = read_results(self.context, self.folder)
@@ -452,6 +455,21 @@ def _take_part(folder: RunFolder, config: Config, stop: Stop) -> None:
             return
         context = context.with_values(best.params)
     list(train_jobs(context, folder, stop))
+
+
+def _describe_trained_parts(config: Config, embedder: Embedder) -> Iterator[str]:
+    """Yields lines on the parts of a network that are trained, and how it normalizes batches."""
+    part = config.backbone.get("train", "all")
+    if part != "all":
+        yield f"trains {describe_trained(embedder)} (backbone.train={part})"
+    if part == LORA:
+        targets = config.backbone.get("lora", {}).get("targets", ALL)
+        yield describe_adapters(embedder, targets)
+    if _divides_batches(config) and uses_batch_statistics(embedder):
+        yield (
+            f"note: data.micro_batch={config.data.micro_batch}: BatchNorm normalizes each part "
+            f"by itself; with embedder.freeze_batch_norm=true parts do not change the result"
+        )
 
 
 def _divides_batches(config: Config) -> bool:

@@ -58,15 +58,24 @@ class JobScores:
         )
         self.untrained: dict[str, float] | None = None
         self._measured: dict[str, float] = {}  # of the best weights
-        if self._tests_apart or (continues and draws):
+        self._score_before(continues and draws)
+        if scores_test and evaluation.keep_embeddings:
+            model.method.on_stage = self._keep_stage
+
+    def _score_before(self, is_drawn: bool) -> None:
+        """Embeds the test images by the network as it is, and scores them if none are validated.
+
+        Args:
+            is_drawn: whether figures need them where they are validated, too.
+        """
+        job = self.model.job
+        if self._tests_apart or is_drawn:
             self._embeddings[BEFORE] = self._embed(job.test).to("cpu")
         if self._tests_apart:
             self.untrained = self._score(job.test, self._embeddings[BEFORE])
             self.untrained |= self._score_classes(self._embeddings[BEFORE])
         if not self._has_test_curve:
-            model.evaluator.cache_clear()  # the test images are needed again only at the end
-        if scores_test and evaluation.keep_embeddings:
-            model.method.on_stage = self._keep_stage
+            self.model.evaluator.cache_clear()  # the test images are needed again only at the end
 
     def score_evaluation(self, stopping: Stopping) -> dict[str, float]:
         """Returns the metrics of the current network at an evaluation.
