@@ -20,6 +20,7 @@ from dml.retrieval.metrics import score_rankings
 from dml.runs.folder.run_folder import EMBEDDINGS, RunFolder, load_config
 from studies.comparison.commits import find_code_commit
 from studies.comparison.declaration import Declaration
+from studies.comparison.depthwise import faster_depthwise, is_slow_processor
 from studies.comparison.processor_time import ProcessorTime
 from studies.comparison.results import IMAGES, METRICS, Results
 
@@ -79,14 +80,14 @@ def _train_length(
     study: Declaration, options: Sequence[str], epochs: int, outputs: Path
 ) -> dict[str, Any]:
     """Returns the summary of the search or training of one length."""
-    return dml.train(
-        [
-            f"outputs={outputs / str(epochs)}",
-            *options,
-            f"protocol.epochs={epochs}",
-            f"protocol.evaluate_every={study.evaluate_every(epochs)}",
-        ]
-    )
+    words = [
+        f"outputs={outputs / str(epochs)}",
+        *options,
+        f"protocol.epochs={epochs}",
+        f"protocol.evaluate_every={study.evaluate_every(epochs)}",
+    ]
+    with faster_depthwise():
+        return dml.train(words)
 
 
 def without_search(options: Sequence[str]) -> list[str]:
@@ -159,7 +160,7 @@ def _collect(summary: Mapping[str, Any], edges: str, cost: float) -> _Tables:
             "stages": 1,
             "edges": edges,
             "processor_seconds": cost / len(summary["jobs"]),
-            "device": summary["device"],
+            "device": _describe_device(summary["device"]),
             "versions": " ".join(f"{n} {v}" for n, v in summary["versions"].items()),
             "revision": find_code_commit(summary["git_revision"], CLONE),
         }
@@ -169,6 +170,11 @@ def _collect(summary: Mapping[str, Any], edges: str, cost: float) -> _Tables:
     classes = _score_classes(folder, summary["jobs"])
     classes.insert(0, "epochs", classes.arm.map({IMAGES: 0}).fillna(epochs).astype(int))
     return pd.DataFrame(scores), classes, curves
+
+
+def _describe_device(device: str) -> str:
+    """Returns a device; with what rounds differently there."""
+    return f"{device} without AVX-512" if is_slow_processor() else device
 
 
 def _score_classes(folder: Path, jobs: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
