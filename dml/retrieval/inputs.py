@@ -136,10 +136,18 @@ def number_labels(arrays: Mapping[str, tuple[ArrayLike, int]]) -> list[Tensor]:
         parts[name] = part
     if all(_is_integer(part) for part in parts.values()):
         return [_check_range(_as_tensor(part), name) for name, part in parts.items()]
-    as_arrays = {}
-    for name, part in parts.items():
-        as_arrays[name] = part.numpy(force=True) if isinstance(part, Tensor) else part
+    as_arrays = {name: _as_numpy(part, name) for name, part in parts.items()}
     return [torch.from_numpy(numbers) for numbers in number_classes(as_arrays)]
+
+
+def _as_numpy(array: Tensor | NDArray[Any], name: str) -> NDArray[Any]:
+    """Returns labels as an array; raises ValueError for a type that NumPy lacks, as bfloat16."""
+    if not isinstance(array, Tensor):
+        return array
+    try:
+        return array.numpy(force=True)
+    except TypeError as error:
+        raise ValueError(f"{name}: {array.dtype} cannot name classes; store integers") from error
 
 
 def _is_integer(array: Tensor | NDArray[Any]) -> bool:

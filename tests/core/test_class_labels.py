@@ -118,6 +118,7 @@ def test_unsigned_labels_in_programs(score):
         pd.Series(["a", None, "a"]),
         pd.Series(["a", None, "a"], dtype="category"),
         torch.tensor([0.5, 1, 0.5]),
+        torch.tensor([0, 1, 0], dtype=torch.bfloat16),
         [[0], [1], [0]],
         [[0], [1, 2], [0]],
     ],
