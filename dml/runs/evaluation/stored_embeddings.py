@@ -39,9 +39,9 @@ def score_file(
     forms = asked_forms(config, typed)
     embeddings = load_embeddings(source, resolve_device(config.device))
     check_uncompressed(source, forms)
+    scores = _score(config, source, embeddings, measures)  # checks the embeddings
     for note in _find_notes(source, embeddings):
         print_line(f"note: {note}")
-    scores = _score(config, source, embeddings, measures)
     if outputs.errors.wanted:
         images = read_stored_images(source, embeddings)
         outputs.errors.write(embeddings, *images, config.evaluation.backend)
