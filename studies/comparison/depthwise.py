@@ -1,7 +1,7 @@
 """Weight gradients of depthwise convolutions of small maps, on processors without AVX-512.
 
-There oneDNN takes 45 to 85 ms for those of a layer of EfficientNet-Lite0 with 4×4 or 2×2 values,
-and half of the time of a step. Here they take a few. The mathematics is the same; sums are rounded
+There oneDNN took 35 to 95 ms for those of a layer of EfficientNet-Lite0 with 4×4 or 2×2 values,
+and half of the time of a step. Here they took 1 to 6. The mathematics is the same; sums are rounded
 in another order, as they are on every other processor.
 
 Shapes: B images, C channels, H×W values of an output, k×k weights of a channel.
