@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 # Locks of this process, and folders that it shares with others: path → folder, inode of the path.
 _held: dict[Path, tuple[Path, int]] = {}
 BEAT_SECONDS = 5.0  # between two touches of the files of held locks
+SILENT_SECONDS = 60.0  # since the last touch, after which the holder of a lock counts as ended
 POLL_SECONDS = 1.0  # between two attempts to get a lock
 LOCKLESS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # errors of file systems without locks
 DEATH_SECONDS = 10.0  # from the kill of a process to its end, which frees its locks
@@ -203,11 +204,30 @@ def is_locked(path: Path) -> bool:
     with suppress(OSError):  # no such file, not a file, or no locks
         check_regular(path)
         if path.stat().st_size:
-            with open(path, "rb+") as file:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    return True
+            return _is_held(path)
+    return False
+
+
+def _is_held(path: Path) -> bool:
+    """Returns whether a process holds the lock of a file, which may be another user's.
+
+    Raises:
+        OSError: the file cannot be opened, or its file system has no locks.
+    """
+    try:
+        file = open(path, "rb+")  # noqa: SIM115
+    except PermissionError:
+        file = open(path, "rb")  # noqa: SIM115
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError as error:
+            if error.errno != errno.EBADF:
+                raise
+            # NFS locks only what is open for writing; but the holder touches the file.
+            return time.time() - path.stat().st_mtime < SILENT_SECONDS
     return False
 
 

@@ -118,6 +118,39 @@ def test_a_lock_is_seen_only_while_it_is_held(path: Path):
     assert not is_locked(path)
 
 
+def open_for_reading_alone(path, mode):
+    """Opens a file of another user."""
+    if "+" in mode:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+    return open(path, mode)
+
+
+def test_the_lock_of_another_user_is_seen(path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(locks, "open", open_for_reading_alone, raising=False)
+    with try_lock(path):
+        assert is_locked(path)
+    path.write_text("process 1 on a machine that was switched off\n")
+    assert not is_locked(path)
+
+
+def test_the_lock_of_another_user_where_reading_is_not_enough(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """As on NFS: the holder is known by its touches."""
+
+    def refuse(file, operation):
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+
+    monkeypatch.setattr(locks, "open", open_for_reading_alone, raising=False)
+    with try_lock(path):
+        monkeypatch.setattr(fcntl, "flock", refuse)
+        assert is_locked(path)
+        past = time.time() - 2 * locks.SILENT_SECONDS
+        os.utime(path, (past, past))
+        assert not is_locked(path)
+        monkeypatch.undo()
+
+
 @pytest.mark.parametrize("below", ["", "checkpoints/repeat0-fold0", "search/trials/0003"])
 def test_nothing_is_written_below_a_lock_that_is_gone(path: Path, below: str):
     folder = path.parent / below
