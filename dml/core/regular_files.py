@@ -19,6 +19,7 @@ KINDS = {
     stat.S_IFSOCK: "a socket",
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
+    stat.S_IFLNK: "a link",
 }
 
 
@@ -59,6 +60,23 @@ def check_regular(path: str | Path) -> None:
     """
     check_possible(path)
     mode = os.stat(path).st_mode
+    if not stat.S_ISREG(mode):
+        raise NotRegularFile(path, mode)
+
+
+def check_unlinked(path: str | Path) -> None:
+    """Checks that a path is a regular file, no link to one, or that there is nothing.
+
+    For files that are appended to: a link in a folder of somebody else would lead to any file.
+
+    Raises:
+        NotRegularFile: it is something else.
+    """
+    check_possible(path)
+    try:
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        return
     if not stat.S_ISREG(mode):
         raise NotRegularFile(path, mode)
 

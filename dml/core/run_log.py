@@ -21,7 +21,7 @@ from dml.core.memory import keeps_freed_memory
 from dml.core.plain_records import plain_records
 from dml.core.plain_text import print_plain
 from dml.core.progress import format_seconds
-from dml.core.regular_files import check_regular
+from dml.core.regular_files import check_unlinked
 from dml.core.secrets import MaskingFormatter, mask_words
 
 run_logger = logging.getLogger("dml.train_log")
@@ -41,8 +41,7 @@ def write_log(folder: Path, work: str) -> Iterator[None]:
         work: a word for the last line, such as `run`.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    if (folder / "train.log").exists():
-        check_regular(folder / "train.log")
+    check_unlinked(folder / "train.log")
     handler = _open(folder / "train.log")
     with suppress(OSError):  # of another user
         os.chmod(folder / "train.log", 0o600)  # tracebacks of any code may show a secret

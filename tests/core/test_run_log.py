@@ -47,3 +47,18 @@ def test_a_run_goes_on_where_the_log_is_another_users(tmp_path, monkeypatch, cap
     with write_log(tmp_path, "run"):
         run_logger.info("note: of a run")
     assert "train.log belongs to another user; this run is not logged" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("target", ["startup_file", "absent"])
+def test_a_log_is_not_written_through_a_link(tmp_path, target):
+    """As in a run folder of somebody else."""
+    (tmp_path / "startup_file").write_text("alias ll='ls -l'\n")
+    (tmp_path / "startup_file").chmod(0o644)
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "train.log").symlink_to(tmp_path / target)
+    with pytest.raises(OSError, match="a link, not a regular file"), write_log(folder, "run"):
+        run_logger.info("note: of a run")
+    assert (tmp_path / "startup_file").read_text() == "alias ll='ls -l'\n"
+    assert (tmp_path / "startup_file").stat().st_mode & 0o777 == 0o644
+    assert not (tmp_path / "absent").exists()

@@ -24,7 +24,7 @@ from optuna.trial import FrozenTrial
 from dml.core.counts import count_of, verb_for
 from dml.core.errors import UserError, first_line
 from dml.core.locks import find_held, read_holder, wait_for_lock
-from dml.core.regular_files import check_regular, read_regular
+from dml.core.regular_files import NotRegularFile, check_unlinked, read_regular
 from dml.core.secrets import mask_text
 from dml.runs.console import print_line
 from dml.runs.folder.run_folder import RunFolder
@@ -96,14 +96,13 @@ def open_journal(path: Path, searching: str | None = None) -> JournalStorage:
         StorageError: it is damaged, and another process uses it.
     """
     lock = _Lock(path.with_suffix(".lock"))
-    if path.exists():
-        try:
-            check_regular(path)
-        except OSError as error:
-            raise StorageError(
-                f"search: {path} is {error.strerror}; move it away, and the same command starts "
-                f"the search anew"
-            ) from error
+    try:
+        check_unlinked(path)
+    except NotRegularFile as error:
+        raise StorageError(
+            f"search: {path} is {error.strerror}; move it away, and the same command starts "
+            f"the search anew"
+        ) from error
     path.touch()
     lock.acquire()
     try:

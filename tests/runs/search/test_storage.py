@@ -190,6 +190,18 @@ def test_a_database_that_is_harmed(folder, tmp_path, harm):
     assert len(str(error.value).splitlines()) == 1
 
 
+@pytest.mark.parametrize("target", ["startup_file", "absent"])
+def test_a_journal_that_is_a_link(tmp_path, target):
+    """It was cut at the first line that is none of Optuna's."""
+    (tmp_path / "startup_file").write_text("alias ll='ls -l'\n")
+    path = tmp_path / "journal.log"
+    path.symlink_to(tmp_path / target)
+    with pytest.raises(StorageError, match=r"journal\.log is a link, .*; move it away"):
+        open_journal(path)
+    assert (tmp_path / "startup_file").read_text() == "alias ll='ls -l'\n"
+    assert not (tmp_path / "absent").exists()
+
+
 def test_a_stopped_process_that_writes_the_journal(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(locks, "POLL_SECONDS", 0.05)
     monkeypatch.setattr(locks, "kill_child", lambda path: False)
