@@ -8,6 +8,7 @@ chunk, pages and tables in a line of their own.
 from __future__ import annotations
 
 import os
+import re
 import stat
 import struct
 from collections.abc import Callable
@@ -147,7 +148,8 @@ def _read_chunks(path: Path) -> dict[str, str]:
 
 def text_mark(origin: str) -> str:
     """Returns the line that marks a page (HTML or Markdown) of an origin."""
-    return f"<!-- written by dml: {origin.replace('--', '- -')} -->"
+    without_end = re.sub("-(?=-)", "- ", origin)  # two hyphens could end the comment
+    return f"<!-- written by dml: {without_end} -->"
 
 
 def begins_with(*lines: str) -> IsOurs:

@@ -90,6 +90,17 @@ def test_marks_of_texts(tmp_path):
         check_output(tmp_path / "x.npz", "save", (), ours, hint="overwrite=true")
 
 
+@pytest.mark.parametrize("name", ["a--><img>", "a---><img>", "a--!><img>", "a->", "-", "--", "<b>"])
+def test_a_name_does_not_end_the_comment_of_a_mark(tmp_path, name):
+    mark = text_mark(f"errors of {name}")
+    beginning, inside, end = mark.partition(" -->")
+    assert beginning.startswith("<!-- written by dml: errors of ")
+    assert (inside, end) == (" -->", "")
+    assert "--" not in beginning.removeprefix("<!--")
+    (tmp_path / "x.html").write_text(f"<html>\n{mark}\n")
+    assert has_mark(f"errors of {name}")(tmp_path / "x.html")
+
+
 def test_an_input_is_known_by_each_of_its_names(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     table = tmp_path / "x.csv"
