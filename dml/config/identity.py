@@ -13,7 +13,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from dml.core.option_values import MAX_IMAGE_PIXELS
-from dml.core.secrets import is_secret_name, mask_options
+from dml.core.secrets import MASK, is_secret_name, mask_options
 
 # Options that do not change the result: device, speed, location and presentation of a run.
 NOT_IN_DIGEST = (
@@ -102,11 +102,16 @@ def identity(cfg: DictConfig | dict[str, Any]) -> dict[str, Any]:
     prefixes = tuple(f"{name}." for name in excluded)
     determining = {}
     for name, value in sorted(options.items()):
-        is_excluded = f"{name}.".startswith(prefixes) or is_secret_name(name)
+        is_excluded = f"{name}.".startswith(prefixes) or _is_key(name, value)
         is_unchanged = name in ADDED and value == ADDED[name]
         if not (is_excluded or is_unchanged):
             determining[name] = value
     return determining
+
+
+def _is_key(name: str, value: Any) -> bool:
+    """Returns whether an option is for a key or password, which is masked or not set."""
+    return is_secret_name(name) and value in (None, "", MASK)
 
 
 def digest(cfg: DictConfig | dict[str, Any]) -> str:

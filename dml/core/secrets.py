@@ -4,6 +4,9 @@ Secret are, by their name, options that end in `api_key`, `secret_key`, `access_
 `token`, `password` or `secret`, also inside `{…}`; and by their form, parts of a URL: the password
 of `postgresql://user:password@host/runs`, the token of `https://token@host`, and parameters such as
 `?token=…`, `sslpassword=…`, `X-Amz-Signature=…` and `sig=…`.
+
+A truth value is no secret, nor a small number as a token: `class_token=false` and `num_token=4` are
+options of networks.
 """
 
 from __future__ import annotations
@@ -20,21 +23,26 @@ MASK = "***"
 _NAME = r"(?:(?:api|access|private|secret)_?key|token|\w*password|\w*passwd|secret)"
 _DOTTED = rf"(?:[\w./@-]*[._/])?{_NAME}"
 _SECRET_NAME = re.compile(rf"[+~]*(?:.*[._])?{_NAME}", re.IGNORECASE)
-_WORD = re.compile(rf"([+~]*{_DOTTED}(?:@[\w.]*)?=)(.+)", re.IGNORECASE | re.DOTALL)
+_WORD = re.compile(rf"([+~]*{_DOTTED}(?:@[\w.]*)?=)(?P<value>.+)", re.IGNORECASE | re.DOTALL)
+_TRUTH_VALUE, _SMALL_NUMBER = "(?:true|false|null)", r"\d{1,4}"
+_TOKEN = re.compile(r".*token[\"'\s:=]*", re.IGNORECASE | re.DOTALL)
 _SHELL = r"""'"'"'"""  # an apostrophe inside apostrophes, as shlex.join writes it
 _QUOTED = rf"""({_SHELL}.*?{_SHELL}|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')"""
 # A word in quotes: what follows is its value, to the closing quote.
 _QUOTED_WORD = re.compile(
-    rf"""(["'])([+~]*{_DOTTED}=)((?:{_SHELL}|(?!\1)[^\n])*)\1""", re.IGNORECASE
+    rf"""((["'])[+~]*{_DOTTED}=)(?P<value>(?:{_SHELL}|(?!\2)[^\n])*)(?=\2)""", re.IGNORECASE
 )
 _PLACEHOLDER = r"<(?:token|key|password|secret|value)>(?=[\s,;.:)'\"]|$)"  # of our own advice
 # Without quotes a value may have blanks: it ends where another option or a bracket does.
+_VALUE_END = r"""(?=\s+[+~]*[\w./@]+=|["';}\n]|$)"""
 _OPTION = re.compile(
-    rf"""(\b{_DOTTED}=)(?!{_PLACEHOLDER})(?:{_QUOTED}|[^\s"';}}][^\n"';}}]*?(?=\s+[+~]*[\w./@]+=|["';}}\n]|$))""",
+    rf"""(\b{_DOTTED}=)(?!{_PLACEHOLDER})"""
+    rf"""(?P<value>{_QUOTED}|[^\s"';}}][^\n"';}}]*?{_VALUE_END})""",
     re.IGNORECASE,
 )
 _ENTRY = re.compile(
-    rf"""([{{,]\s*({_SHELL}|["']?){_DOTTED}\2\s*:\s*)(?:{_QUOTED}|[^\s,}}\]"'][^,}}\]\n]*)""",
+    rf"""([{{,]\s*(?P<quote>{_SHELL}|["']?){_DOTTED}(?P=quote)\s*:\s*)"""
+    rf"""(?P<value>{_QUOTED}|[^\s,}}\]"'][^,}}\]\n]*)""",
     re.IGNORECASE,
 )
 _PASSWORD = re.compile(
@@ -47,6 +55,26 @@ _SECRET_PARAMETER = (
 )
 _PARAMETER = re.compile(rf"""([?&#;](?:{_SECRET_PARAMETER})=)[^&#\s"']+""", re.IGNORECASE)
 _BEARER = re.compile(r"\b(Bearer|Basic)\s+[\w.~+/=-]{8,}")
+
+
+def holds_secret(name: str, value: Any) -> bool:
+    """Returns True if an option of this dotted name and value holds a key or password."""
+    if not value or isinstance(value, bool) or not is_secret_name(name):
+        return False
+    return not _is_harmless(name, str(value))
+
+
+def _is_harmless(name: str, value: str) -> bool:
+    """Returns whether the value of an option with the name of a secret cannot be one.
+
+    Args:
+        name: of the option; signs may follow, as in `class_token=`.
+        value: as it is written.
+    """
+    if re.fullmatch(_TRUTH_VALUE, value, re.IGNORECASE):
+        return True
+    is_token = _TOKEN.fullmatch(name) is not None
+    return is_token and re.fullmatch(_SMALL_NUMBER, value) is not None
 
 
 @cache  # hundreds of runs have the same names
@@ -65,15 +93,21 @@ def mask_text(text: str) -> str:
         return text  # as most values are; saves the searches
     text = _PARAMETER.sub(rf"\1{MASK}", text)
     text = _USER.sub(rf"\1{MASK}@", _PASSWORD.sub(rf"\1:{MASK}@", text))
-    text = _ENTRY.sub(rf"\1{MASK}", text)
-    text = _QUOTED_WORD.sub(rf"\1\2{MASK}\1", text)
-    return _BEARER.sub(rf"\1 {MASK}", _OPTION.sub(rf"\1{MASK}", text))
+    text = _ENTRY.sub(_mask_value, text)
+    text = _QUOTED_WORD.sub(_mask_value, text)
+    return _BEARER.sub(rf"\1 {MASK}", _OPTION.sub(_mask_value, text))
+
+
+def _mask_value(match: re.Match[str]) -> str:
+    """Returns an option of a text with its secret replaced."""
+    name, value = match[1], match["value"]
+    return match[0] if _is_harmless(name, value.strip()) else f"{name}{MASK}"
 
 
 def mask_word(word: str) -> str:
     """Replaces the secrets in one word of a command line, in which a value may have blanks."""
     secret = _WORD.fullmatch(word)
-    return f"{secret[1]}{MASK}" if secret else mask_text(word)
+    return _mask_value(secret) if secret else mask_text(word)
 
 
 def mask_words(words: Iterable[str]) -> list[str]:
@@ -85,7 +119,7 @@ def mask_options(options: Any) -> Any:
     """Returns a copy of nested dictionaries and lists without secrets."""
     if isinstance(options, dict):
         return {
-            name: MASK if value and is_secret_name(str(name)) else mask_options(value)
+            name: MASK if holds_secret(str(name), value) else mask_options(value)
             for name, value in options.items()
         }
     if isinstance(options, list | tuple):

@@ -16,6 +16,14 @@ def test_the_digest_depends_on_what_decides_the_result_and_on_nothing_else(chang
         assert digest(changed(word)) != here
 
 
+def test_keys_and_passwords_do_not_decide_the_result(composed):
+    plain = flatten(OmegaConf.to_container(composed(), resolve=True))
+    for value in ("secret", "", None, 123456):
+        assert digest({**plain, "backbone.args.hub_token": value}) == digest(plain)
+    for name, value in {"class_token": False, "num_token": 4}.items():
+        assert digest({**plain, f"backbone.args.{name}": value}) != digest(plain)
+
+
 def test_every_share_of_label_noise_is_a_protocol_of_its_own(composed):
     noisy = [composed(f"data.label_noise={share}") for share in (0.0, 0.1, 0.2)]
     assert len(set(map(protocol_id, noisy))) == 3

@@ -31,6 +31,49 @@ def test_texts(text, masked):
     assert mask_text(text) == masked
 
 
+@pytest.mark.parametrize("value", ["false", "True", "null", "4", "1000"])
+def test_an_option_of_a_network_is_no_secret(value):
+    """As `class_token` of vision transformers in timm."""
+    name = "backbone.args.class_token"
+    texts = (
+        f"{name}={value}",
+        f"python train.py +{name}={value} seed=3",
+        f"error: cannot parse '{name}={value}'; seed=3",
+        f"+backbone.args={{class_token:{value},depth:3}}",
+        f"{{'class_token': {value}, 'depth': 3}}",
+    )
+    for text in texts:
+        assert mask_text(text) == text
+    assert mask_word(texts[0]) == texts[0]
+    assert mask_options({"class_token": False, "num_token": 4}) == {
+        "class_token": False,
+        "num_token": 4,
+    }
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a.token=true love b=1",
+        "a.token='true love' b=1",
+        "a.password=1000",
+        "a.token=123456",
+        "a.token=4f",
+        "{token: true love, b: 1}",
+    ],
+)
+def test_what_only_begins_as_an_option_of_a_network(text):
+    masked = mask_text(text)
+    assert "***" in masked
+    for part in ("love", "1000", "123456", "4f"):
+        assert part not in masked
+
+
+def test_numbers_as_passwords():
+    assert mask_options({"password": 1000, "token": 123456}) == {"password": "***", "token": "***"}
+    assert mask_word("a.password=1000") == "a.password=***"
+
+
 def test_options():
     options = {"api_key": 1.5, "secret": {"a": "b"}, "token": None, "list": [{"password": 1}]}
     masked = {"api_key": "***", "secret": "***", "token": None, "list": [{"password": "***"}]}
