@@ -48,6 +48,7 @@ from dml.runs.figures.run_figures import draw_curves
 from dml.runs.folder.code_changes import find_code_notes, refuse_changed_code
 from dml.runs.folder.environment import record_environment
 from dml.runs.folder.run_folder import RunFolder, load_options
+from dml.runs.folder.stored_run import WEIGHTS
 from dml.runs.memory_check import check_memory
 from dml.runs.resource_errors import translate_resource_errors
 from dml.runs.summary import describe_batches, describe_run, list_notes, summarize
@@ -114,6 +115,11 @@ def resume(path: str | Path, words: Sequence[str] = (), trust: bool = False) -> 
         UserError: the folder is not a run folder, or a word changes the result; see also `run`.
     """
     folder = RunFolder(named_folder(path))
+    is_export = (folder.path / WEIGHTS).exists()
+    if is_export:
+        raise ConfigError(
+            [f"resume: {path} is an exported network, not a run; resume=<run folder> continues one"]
+        )
     stored = load_options(path, trust, trains=True, words=words)
     options = merge_words(stored, words)
     before = identity(stored)

@@ -19,10 +19,12 @@ from PIL import Image
 import dml
 from dml.core import replaced_folder
 from dml.core.errors import UserError
+from dml.runs import experiment
 from dml.runs.evaluation.evaluate import evaluate
 from dml.runs.export import _describe_models, write_export
 from dml.runs.load import compose_network
 from tests.commands import export as export_command
+from tests.commands import train as train_command
 from tests.forked import context
 from tests.killed_process import KILLED, die_at
 
@@ -70,6 +72,24 @@ def test_an_export_of_an_export(runs, tmp_path):
     with pytest.raises(UserError, match="is the folder that is exported"):
         dml.export(tmp_path / "link", first)
     assert contents(first) == before
+
+
+@pytest.mark.promise(
+    "docs/guides/resume.md", "- `resume=` gets an exported network: it is refused."
+)
+@pytest.mark.parametrize("is_copied", [False, True])
+def test_an_export_is_not_trained_further(runs, tmp_path, capsys, is_copied):
+    """Training would start from scratch inside of it."""
+    target = dml.export(runs[0], tmp_path / "net")
+    if is_copied:
+        target = shutil.copytree(target, tmp_path / "copy")
+    before = contents(target)
+    with pytest.raises(UserError, match=r"resume: .* is an exported network, not a run"):
+        experiment.resume(target)
+    assert train_command([f"resume={target}"]) == 2
+    assert f"error: resume: {target} is an exported network" in capsys.readouterr().err
+    assert contents(target) == before
+    assert width_of(target) == width_of(runs[0])
 
 
 @pytest.mark.parametrize(
