@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from itertools import combinations
+from pathlib import PureWindowsPath
+from typing import Any
 
 from dml.core.metric_names import is_score
 from dml.runs.folder.stored_run import Result, Summary
@@ -30,6 +32,25 @@ def check_scores(summary: Summary) -> None:
             for metric, value in _list_scores(result):
                 if not 0 <= value <= 1:
                     raise ValueError(f"{name}: {metric} is {value:g}, not a fraction from 0 to 1")
+
+
+def without_folders(options: Any) -> Any:
+    """Returns a copy of nested options in which a path is the name of its file or folder.
+
+    Absolute paths, those that begin with `~`, and databases in files: they tell where the sender
+    keeps what a run reads.
+    """
+    if isinstance(options, dict):
+        return {name: without_folders(value) for name, value in options.items()}
+    if isinstance(options, list):
+        return [without_folders(value) for value in options]
+    if not isinstance(options, str):
+        return options
+    path = options.removeprefix("file://").removeprefix("sqlite:///")
+    is_place = path.startswith(("/", "~", "\\\\")) or PureWindowsPath(path).drive != ""
+    if not is_place and path == options:
+        return options
+    return PureWindowsPath(path).name
 
 
 def find_equal_repeats(results: Iterable[Result]) -> list[tuple[int, int]]:

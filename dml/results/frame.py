@@ -37,7 +37,7 @@ from dml.core.regular_files import open_regular
 from dml.core.secrets import mask_options
 from dml.core.statistics import Estimate
 from dml.core.text_columns import plain_text_columns
-from dml.results.contributed_runs import check_scores, find_equal_repeats
+from dml.results.contributed_runs import check_scores, find_equal_repeats, without_folders
 from dml.runs.folder.stored_run import Result, State, StoredRun, find_runs, read_run
 
 log = logging.getLogger(__name__)
@@ -448,8 +448,8 @@ def write_runs(runs: Iterable[StoredRun]) -> str:
     for run in by_folder.values():
         if run.summary is None:
             continue
-        data = {**run.content["data"], "root": "data"}  # not a path of the sender's machine
-        config = {**run.content, "outputs": "outputs", "data": data}
+        data = {**run.content["data"], "root": "data"}
+        config = without_folders({**run.content, "outputs": "outputs", "data": data})
         summary = {**run.summary.model_dump(exclude_unset=True), "config": config}
         text = json.dumps(mask_options(summary), default=str)
         lines.append(("/".join(run.folder.parts[-3:]), text))

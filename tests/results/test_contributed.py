@@ -7,6 +7,7 @@ import pytest
 
 from dml.config.compositions import compose_config
 from dml.results.catalog import list_cells
+from dml.results.contributed_runs import without_folders
 from dml.results.frame import estimate, make_frame, read_runs, write_runs
 from dml.runs.folder.stored_run import read_run
 from tests.commands import report
@@ -39,6 +40,37 @@ def test_a_sent_run_stands_beside_the_papers_numbers(sent, tmp_path):
     assert (reports / "mft_table1_runs.csv").read_text() == sent.read_text()
     shown = pd.read_csv(reports / "mft_table1.csv")
     assert (shown["mean"].notna() & shown.printed_text.notna()).any()
+
+
+def test_places_of_the_senders_machine_are_not_sent(tmp_path):
+    """Paths as options hold them; texts that only contain a slash stay."""
+    options = {
+        "a": ["/home/ann/photos", "~/x.pth", "C:\\ann\\x.pth", "file:///home/ann/x.pth"],
+        "b": {
+            "c": "sqlite:////home/ann/runs.db",
+            "d": "sqlite:///ann/runs.db",
+            "e": "/home/ann/x/",
+        },
+        "n": ["https://host/ann.pth", "imagenet", "timm/vit: a/b", "", 3, None, "postgresql://h/a"],
+    }
+    sent = without_folders(options)
+    assert sent["a"] == ["photos", "x.pth", "x.pth", "x.pth"]
+    assert sent["b"] == {"c": "runs.db", "d": "runs.db", "e": "x"}
+    assert sent["n"] == options["n"]
+    assert without_folders(sent) == sent
+
+
+def test_a_run_on_ones_own_images_is_sent_without_their_place(tmp_path):
+    photos, weights = tmp_path / "annslaptop" / "photos", tmp_path / "ann" / "x.pth"
+    words = ["data=folder", f"data.root={photos}", "backbone=resnet50"]
+    cfg = compose_config([*words, f"backbone.weights={weights}", f"outputs={tmp_path}"])
+    text = write_runs([read_run(write_run(tmp_path, cfg, [[0.5]], None))])
+    assert "annslaptop" not in text
+    assert str(tmp_path) not in text
+    (tmp_path / "runs.csv").write_text(text)
+    (run,) = read_runs(tmp_path / "runs.csv")
+    assert run.content["data"]["reader"]["root"] == "photos"
+    assert run.content["backbone"]["weights"] == "x.pth"
 
 
 TABLES = ["mft_table1_runs.csv", "mft_table1.csv"]
