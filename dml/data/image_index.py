@@ -155,7 +155,7 @@ class ImageIndex:
         files = self.files
         if files is None:
             return None
-        root = self.root or os.path.commonpath([file.parent for file in files])
+        root = self.root or _common_folder(files)
         top = os.path.join(os.path.abspath(root), "")
         return (_absolute(file).removeprefix(top) for file in texts_of(files))
 
@@ -201,6 +201,13 @@ def _as_names(images: Sequence[Any] | np.ndarray) -> Sequence[Any] | np.ndarray:
     if not is_list or not all(isinstance(image, Path) for image in images):
         return images
     return as_names(images)
+
+
+def _common_folder(files: Sequence[Path]) -> str:
+    """Returns the deepest folder that contains all files; the current one of mixed paths."""
+    parents = {str(file.parent) for file in files}
+    is_mixed = len({os.path.isabs(parent) for parent in parents}) > 1
+    return os.curdir if is_mixed else os.path.commonpath(parents)
 
 
 def _absolute(path: str) -> str:

@@ -63,7 +63,8 @@ def read_features(
         table["split"], split_seed = stored.splits, None  # classes in the order of the dataset
     features = StoredFeatures(stored.embeddings, stored.views)
     index = index_table(path, table, split_seed, shared_classes)
-    return replace(index, name=path.stem, features=features)
+    # Its paths tell images apart, wherever the images and the current folder are.
+    return replace(index, name=path.stem, features=features, root=None)
 
 
 def _check_finite(path: Path, name: str, features: np.ndarray) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from dml.core.errors import UserError
+from dml.data.closed_set import Shares, divide_classes
 from dml.data.readers.features import hash_features, read_features
 
 ARRAYS = {
@@ -29,6 +30,41 @@ def test_equal_arrays_have_equal_content_wherever_they_are(tmp_path: Path):
     assert write(tmp_path / "b.npz", paths=moved, made_by=np.array("{}")) == first
     np.savez_compressed(tmp_path / "c.npz", **ARRAYS)
     assert hash_features(tmp_path / "c.npz") == first
+
+
+PATHS = {
+    "relative": lambda class_name, number: f"photos/{class_name}/{number}.jpg",
+    "above": lambda class_name, number: f"../photos/{class_name}/{number}.jpg",
+    "absolute": lambda class_name, number: f"/data/photos/{class_name}/{number}.jpg",
+    "mixed": lambda class_name, number: f"{'/data/' * (number % 2)}{class_name}/{number}.jpg",
+}
+
+
+@pytest.mark.parametrize("kind", PATHS)
+def test_a_closed_set_is_the_same_in_each_current_folder(tmp_path, monkeypatch, kind):
+    labels = np.repeat(["a", "b"], 12)
+    paths = np.array([PATHS[kind](label, row) for row, label in enumerate(labels)])
+    path = tmp_path / "features.npz"
+    np.savez(path, embeddings=np.eye(24, dtype="f4"), labels=labels, paths=paths)
+    divided = []
+    for name in ("here", "elsewhere/below"):
+        (tmp_path / name).mkdir(parents=True)
+        monkeypatch.chdir(tmp_path / name)
+        index = divide_classes(read_features(path, shared_classes=True), Shares(0.2, 0.2, 0))
+        divided.append((index.roles.tolist(), index.fingerprint()))
+    assert divided[0] == divided[1]
+    assert {"train", "validation", "test"} == set(divided[0][0])
+
+
+def test_a_closed_set_is_the_same_wherever_the_images_are(tmp_path):
+    labels = np.repeat(["a", "b"], 12)
+    roles = set()
+    for kind in ("relative", "absolute"):
+        paths = np.array([PATHS[kind](label, row) for row, label in enumerate(labels)])
+        np.savez(tmp_path / f"{kind}.npz", embeddings=np.eye(24), labels=labels, paths=paths)
+        index = read_features(tmp_path / f"{kind}.npz", shared_classes=True)
+        roles.add(tuple(divide_classes(index, Shares(0.2, 0.2, 0)).roles))
+    assert len(roles) == 1
 
 
 @pytest.mark.parametrize("name", ["embeddings", "labels", "splits", "views"])
