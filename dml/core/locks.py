@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from filelock import FileLock, Timeout
 
@@ -214,6 +214,7 @@ def _is_held(path: Path) -> bool:
     Raises:
         OSError: the file cannot be opened, or its file system has no locks.
     """
+    file: BinaryIO
     try:
         file = open(path, "rb+")  # noqa: SIM115
     except PermissionError:

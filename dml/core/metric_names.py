@@ -48,8 +48,8 @@ COLUMNS = (
     "ms_per_batch", "queries", "queries_without_match", "collapsed", "empty_steps", "stage",
     "lr", "loss", "folder", "id",
     "state", "problem", "age", "size", "name", "note", "experiment", "data", "protocol", "method",
-    "backbone", "setting", "seed", "epochs", "selected_by", "score", "configuration",
-    "evaluation", "result_id", "protocol_id", "dim", "stand_in",
+    "backbone", "setting", "seed", "epochs", "selected_by", "images", "score",
+    "configuration", "evaluation", "result_id", "protocol_id", "dim", "stand_in",
 )  # fmt: skip
 BEGINNINGS = ("test_", "untrained_", "lr_", "loss_", "stage_", "radius_", RECALL)  # of further ones
 

@@ -11,7 +11,7 @@ import pandas as pd
 
 from dml.core.option_values import has_seen_classes
 from dml.core.statistics import Estimate, holm, welch
-from dml.results.frame import Runs, describe_differences, join_some
+from dml.results.frame import IMAGES, Runs, describe_differences, join_some
 from dml.results.published import PublishedResult, ResultKey, published_significance
 from dml.runs.folder.stored_run import Summary
 
@@ -97,7 +97,11 @@ def list_caveats(
 def _option_caveats(options: Mapping[str, Any], planned: Mapping[str, Any]) -> Iterator[Caveat]:
     """Yields the options that differ from the planned ones, those of the budget first."""
     texts: dict[str, list[str]] = {"B": [], "O": []}
+    if IMAGES in options:
+        texts["O"].append(f"{options[IMAGES]} images, and others in runs with the same options")
     for name, text in describe_differences(options, planned).items():
+        if name == IMAGES:
+            continue
         mark = "B" if f"{name}.".startswith(BUDGET) else "O"
         texts[mark].append(text)
     for mark, differing in texts.items():

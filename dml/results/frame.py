@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 GROUPS = ("data", "protocol", "loss", "method", "backbone")
 NAMES = ("name", "note", "experiment", *GROUPS)
 OF_FOLDER = ("folder", "id", "state", "problem", "age", "size")
-OF_CONFIG = ("setting", "seed", "epochs", "selected_by")
+OF_CONFIG = ("setting", "seed", "epochs", "selected_by", "images")
 OF_TRAINING = ("score", "epoch", "configuration")
 OF_RESULT = ("evaluation", "repeat", "result_id", "protocol_id", "dim", "stand_in")
 COLUMNS = OF_FOLDER + NAMES + OF_CONFIG + OF_TRAINING + OF_RESULT
@@ -65,6 +65,23 @@ OF_LOSS = (
     "data.categories_per_batch",
     "code.",
 )
+# Options that decide which images a run has, but for those of its batches.
+OF_IMAGES = (
+    "data.",
+    "protocol.splits.",
+    "protocol.split_seed.",
+    "protocol.test_share.",
+    "protocol.validation_share.",
+)
+OF_BATCHES = (
+    "data.batch_size.",
+    "data.eval_batch_size.",
+    "data.sampler.",
+    "data.images_per_class.",
+    "data.categories_per_batch.",
+    "data.label_noise.",
+)
+IMAGES = "images"  # an option of runs on different images with equal options
 SEEN = " (seen classes)"  # mark of a protocol that tests the classes of the training
 STAND_INS = ("data.stand_in", "data.classes", "data.images_per_class_at_most")
 SENT = ["folder", "summary"]  # columns of a file of runs
@@ -133,9 +150,33 @@ def load_frame(root: Path) -> pd.DataFrame:
 
 
 def make_runs(stored: Iterable[StoredRun]) -> Runs:
-    """Returns some runs with their table, in their order."""
+    """Returns some runs with their table, in their order.
+
+    Where equal options have led to different images, as in a folder that has changed meanwhile,
+    `images` is among the options of these runs: they are not repeats of one configuration.
+    """
     by_folder = {str(run.folder): run for run in stored}
+    by_options: dict[str, list[str]] = {}
+    for folder, run in by_folder.items():
+        if run.images is not None:
+            by_options.setdefault(_options_of_images(run), []).append(folder)
+    for folders in by_options.values():
+        if len({by_folder[folder].images for folder in folders}) > 1:
+            for folder in folders:
+                run = by_folder[folder]
+                options = {**run.options, IMAGES: run.images}
+                by_folder[folder] = replace(run, options=options)
     return Runs(make_frame(by_folder.values()), by_folder)
+
+
+def _options_of_images(run: StoredRun) -> str:
+    """Returns the options that decide on which images a run trains and is tested, as one text."""
+    deciding = {}
+    for name, value in run.options.items():
+        dotted = f"{name}."
+        if dotted.startswith(OF_IMAGES) and not dotted.startswith(OF_BATCHES):
+            deciding[name] = value
+    return json.dumps(deciding, sort_keys=True, default=str)
 
 
 def join_runs(parts: Iterable[Runs]) -> Runs:
@@ -205,6 +246,7 @@ def _describe_run(run: StoredRun) -> dict[str, Any]:
     row["seed"] = config.seed
     row["epochs"] = config.epochs
     row["selected_by"] = f"{config.select_metric} on {config.selected_on}"
+    row[IMAGES] = run.options.get(IMAGES, "")
     return row
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from dml.core.counts import count_of
 from dml.core.installation import CONFIGS
 from dml.core.metric_names import metric_label
-from dml.results.frame import GROUPS, comparable, describe_differences, join_some
+from dml.results.frame import GROUPS, IMAGES, comparable, describe_differences, join_some
 from dml.results.published import VALIDATED, PublishedResult, read_result, rows_of
 from dml.results.tables import Cell
 from dml.runs.folder.stored_run import StoredConfig, StoredRun, Summary
@@ -144,6 +144,7 @@ def _changed_options(run: StoredRun) -> list[str]:
         elif group == "backbone":
             words += _timm_words(run)
     ours, planned = comparable(run.options), comparable(identity_of(*words))
+    ours.pop(IMAGES, None)
     return list(describe_differences(planned, ours).values())
 
 

@@ -24,6 +24,7 @@ from dml.core.statistics import Estimate
 from dml.results import compare
 from dml.results.catalog import Cell
 from dml.results.frame import (
+    IMAGES,
     Runs,
     comparable,
     differing_options,
@@ -52,7 +53,7 @@ UNTRAINED = "untrained"  # the method whose runs train nothing
 OF_TEST_IMAGES = (
     "data.root", "data.reader.split_seed", "data.classes", "data.images_per_class_at_most",
     "data.crop", "data.images", "data.query_gallery", "data.background", "data.exif_orientation",
-    "data.skip_corrupt", "transform.size", "transform.test_resize",
+    "data.skip_corrupt", "transform.size", "transform.test_resize", IMAGES,
 )  # fmt: skip
 NETWORKS = "networks"  # `experiment.rows` of tables with a row per network
 NO_RUNS = make_runs(())

@@ -17,8 +17,13 @@ from dml.results.nearest import find_nearest
 from dml.results.tables import Cell, Column, Table, terminal_table
 
 PUBLISHED = "published (what differs)"
-RANKED = ["data", "protocol", "selected_by"]  # runs are ranked if these are equal
-RANKED_NAMES = {"data": "dataset", "protocol": "protocol", "selected_by": "selection"}
+RANKED = ["data", "images", "protocol", "selected_by"]  # runs are ranked if these are equal
+RANKED_NAMES = {
+    "data": "dataset",
+    "images": "images",
+    "protocol": "protocol",
+    "selected_by": "selection",
+}
 # Where space is short, columns of the highest rank are left out first (`Column.rank`). Options in
 # which runs differ have the ranks 20, 30, 40 …: two of them stay longer than the last five columns.
 RANKS = {

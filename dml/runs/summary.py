@@ -35,7 +35,7 @@ from dml.runs.context import RunContext
 from dml.runs.custom_metrics import score_all
 from dml.runs.folder.environment import earlier_environments
 from dml.runs.folder.run_folder import EMBEDDINGS, RunFolder
-from dml.runs.folder.stored_run import read_config
+from dml.runs.folder.stored_run import name_images, read_config
 from dml.runs.job import Result
 from dml.tracking import RunInfo
 from dml.training.device import device_name, peak_memory_mb
@@ -64,6 +64,7 @@ def summarize(context: RunContext, folder: RunFolder, results: Sequence[Result])
         "result_id": result_id(config),
         "data": config.data.variant,
         "stand_in": tested.index.stand_in,
+        "images": world.broadcast_from_main(partial(name_images, folder.dataset)),
         "skipped_images": tested.index.skipped,
         "protocol": protocol_id(config),
         "evaluation": "single" if concatenated is None else "separated",

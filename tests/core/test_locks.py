@@ -125,6 +125,9 @@ def open_for_reading_alone(path, mode):
     return open(path, mode)
 
 
+@pytest.mark.promise(
+    "runs.md", "a process works in a folder, of this user or another: the run is listed as running."
+)
 def test_the_lock_of_another_user_is_seen(path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(locks, "open", open_for_reading_alone, raising=False)
     with try_lock(path):

@@ -9,6 +9,8 @@ A summary repeats the config, since JSON is read fifty times as fast as YAML.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import os
 from collections.abc import Callable
@@ -109,6 +111,7 @@ class Summary(Stored):
     git_revision: str | None = None
     device: str | None = None
     precision: str | None = None
+    images: str | None = None  # see `name_images`
 
 
 class StoredConfig(Stored):
@@ -151,6 +154,7 @@ class StoredRun:
         content: all of the config, as nested dictionaries.
         summary: of a finished run, else None.
         options: those that decide the result: dotted name → value.
+        images: see `name_images`; None if they are not known.
         size: bytes of all files.
         written: time of the last change of a file, in seconds since 1970.
     """
@@ -162,6 +166,7 @@ class StoredRun:
     content: dict[str, Any] = field(default_factory=dict)
     summary: Summary | None = None
     options: dict[str, Any] = field(default_factory=dict)
+    images: str | None = None
     size: int = 0
     written: float = 0.0
 
@@ -203,6 +208,7 @@ class StoredRun:
         parsed = _validate(Summary, summary, "summary.json")
         self.parse(parsed.config)
         self.summary, self.state = parsed, State.FINISHED
+        self.images = parsed.images
 
 
 def is_run(path: Path) -> bool:
@@ -276,9 +282,28 @@ def read_run(folder: Path) -> StoredRun:
             if (folder / "config.yaml").exists():
                 run.parse(_read(folder / "config.yaml", read_config))
             run.state, run.problem = _find_state(folder)
+        if run.images is None:  # of an earlier version, or not finished
+            run.images = name_images(folder / "dataset.json")
     except (ValueError, OSError, UserError) as error:
         run.state, run.problem = State.DAMAGED, first_line(error)
     return run
+
+
+def name_images(path: Path) -> str | None:
+    """Returns the number of images and eight digits of their hash: `1797 (5bde5fb0)`.
+
+    Args:
+        path: of the `dataset.json` of a run; None is returned if it is missing or damaged.
+    """
+    try:
+        dataset = from_json(read_regular(path))
+    except (OSError, ValueError):
+        return None
+    if not isinstance(dataset, dict) or "fingerprint" not in dataset:
+        return None
+    known = [dataset["fingerprint"], dataset.get("content", "")]
+    digits = hashlib.sha256(json.dumps(known).encode()).hexdigest()[:8]
+    return f"{dataset.get('images')} ({digits})"
 
 
 def _read(path: Path, read: Callable[[Path], Any]) -> Any:

@@ -80,7 +80,9 @@ def test_a_log_that_only_its_owner_reads(tmp_path, monkeypatch):
         ("search/trials/0003/run.lock", State.SEARCHING),
     ],
 )
-@pytest.mark.promise("runs.md", "a process works in a folder: the run is listed as running")
+@pytest.mark.promise(
+    "runs.md", "a process works in a folder, of this user or another: the run is listed as running"
+)
 def test_a_run_at_work_holds_its_lock(tmp_path, lock, state):
     folder = write_stored_run(tmp_path / "search" / "outputs", None)
     with try_lock(folder / lock):
