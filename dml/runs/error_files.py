@@ -36,35 +36,40 @@ class ErrorFiles:
     Attributes:
         page, table: their paths.
         name: of what is evaluated.
+        origin: by which a page of the same is known.
     """
 
     page: Path | None
     table: Path | None
     name: str
+    origin: str
 
     @classmethod
-    def check(cls, config: EvaluateConfig, folder: Path, name: str, prefix: str = "") -> ErrorFiles:
+    def check(
+        cls, config: EvaluateConfig, folder: Path, name: str, prefix: str = "", origin: str = ""
+    ) -> ErrorFiles:
         """Returns the files of an evaluation, which may be written.
 
         Args:
             config: of the command.
             folder: of the scores.
-            name: of what is evaluated, by which a page of the same is known.
+            name: of what is evaluated.
             prefix: of the names of the files.
+            origin: by which a page of the same is known; empty: the name.
 
         Raises:
             UserError: there is another file of such a name.
         """
-        page, table = None, None
+        page, table, origin = None, None, origin or name
         if config.errors:
             page = folder / f"{prefix}{PAGE}"
-            ours = has_mark(_origin(name))
+            ours = has_mark(f"{ERRORS_OF}{origin}")
             check_output(page, "errors", (), ours, config.overwrite, hint="overwrite=true")
         if config.per_query:
             table = folder / f"{prefix}{TABLE}"
             ours = begins_with(",".join(PER_QUERY))
             check_output(table, "per_query", (), ours, config.overwrite, hint="overwrite=true")
-        return cls(page, table, name)
+        return cls(page, table, name, origin)
 
     @property
     def wanted(self) -> bool:
@@ -101,13 +106,10 @@ class ErrorFiles:
             print_line(f"per query   {self.table}")
         if self.page is not None:
             with show_task("drawing the page of errors"):
-                page = render_errors(evaluation, datetime.now(), text_mark(_origin(self.name)))
+                mark = text_mark(f"{ERRORS_OF}{self.origin}")
+                page = render_errors(evaluation, datetime.now(), mark)
             write_text(self.page, page)
             print_line(f"errors      {self.page}")
-
-
-def _origin(name: str) -> str:
-    return f"{ERRORS_OF}{name}"
 
 
 def images_of_split(split: Split) -> tuple[ShownImages, ShownImages]:

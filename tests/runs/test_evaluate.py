@@ -9,11 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import dml
 from dml.core.errors import ConfigError, UserError
 from dml.data.readers import digits
 from dml.retrieval.embeddings import SplitEmbeddings
 from dml.runs.build import Builder
 from tests.commands import evaluate
+from tests.data.trees import class_folders
 
 
 @pytest.mark.parametrize(
@@ -70,6 +72,87 @@ def test_an_off_the_shelf_network(evaluated, tmp_path):
     assert same["metrics"] == result["metrics"]  # the random weights are those of the seed
     evaluated("backbone=small_cnn", "backbone.width=8", "data=digits")
     assert len([*tmp_path.glob("evaluations/digits-small_cnn-*/evaluation.json")]) == 2
+
+
+@pytest.fixture
+def cats_and_dogs(tmp_path):
+    """Two folders of images with the same name."""
+    folders = []
+    for number, name in enumerate(("cats", "dogs")):
+        folder = class_folders(tmp_path / name / "images", classes=4, per_class=4)
+        for path in sorted(folder.rglob("*.jpg"))[: 4 * number]:
+            path.write_bytes(max(folder.rglob("*.jpg")).read_bytes())
+        folders.append(folder)
+    return folders
+
+
+def contents(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+OF_OTHERS = (
+    "- scores, pictures and pages of other images or embeddings are there, also of folders or "
+    "files with the same name: they stay, and a line says so; `overwrite=true` replaces them."
+)
+
+
+@pytest.mark.promise("guides/evaluate_embeddings.md", OF_OTHERS)
+def test_scores_of_embeddings_in_another_folder_stay(evaluated, tmp_path):
+    """All runs store theirs as test_embeddings.npz."""
+    files = []
+    for name, labels in {"a": [0, 0, 1, 1], "b": [0, 1, 0, 1]}.items():
+        files.append(tmp_path / name / "test_embeddings.npz")
+        files[-1].parent.mkdir()
+        np.savez(files[-1], embeddings=np.arange(4.0)[:, None], labels=labels)
+    first, second = (f"embeddings={file}" for file in files)
+    words = ("errors=true", "per_query=true", "evaluation.measures=[fnmr_at_fmr_0.01]")
+    scores = evaluated(first, *words, given=["outputs", "evaluation.measures"])
+    written = contents(tmp_path / "evaluations")
+    assert len(written) == 4
+    with pytest.raises(UserError, match=r"evaluation\.json exists, and this command did not"):
+        evaluated(second, given=["outputs"])
+    assert contents(tmp_path / "evaluations") == written
+    assert evaluated(first, given=["outputs"])["source"] == scores["source"]
+    others = evaluated(second, "overwrite=true", given=["outputs"])
+    assert others["metrics"] != scores["metrics"]
+    for word in (first, second):  # beside the files, where names tell them apart
+        assert "source" not in evaluated(word)
+
+
+def test_networks_on_folders_of_the_same_name(cats_and_dogs, evaluated, tmp_path):
+    words = ("backbone=small_cnn", "backbone.width=4", "data=folder", "transform.size=16")
+    for folder in cats_and_dogs:
+        result = evaluated(*words, f"data.root={folder}")
+        assert result["source"].startswith("images (")
+    paths = [*tmp_path.rglob("evaluation.json")]
+    assert len(paths) == 2
+    for path in paths:
+        assert str(tmp_path) not in path.read_text(), "paths of this machine"
+
+
+@pytest.mark.promise("guides/evaluate_embeddings.md", OF_OTHERS)
+@pytest.mark.parametrize("is_export", [False, True])
+def test_scores_of_a_run_on_other_images(cats_and_dogs, run_tiny, evaluated, tmp_path, is_export):
+    cats, dogs = (f"data.root={folder}" for folder in cats_and_dogs)
+    small = ("backbone=small_cnn", "transform.size=16", "data.batch_size=4", "protocol.epochs=0")
+    _, folder = run_tiny("data=folder", cats, *small)
+    if is_export:
+        folder = dml.export(folder, tmp_path / "net")
+    run, path = f"run={folder}", folder / "evaluation.json"
+    of_cats = evaluated(run)
+    assert "source" not in of_cats
+    with pytest.raises(UserError, match=r"evaluation\.json exists, and this command did not"):
+        evaluated(run, dogs, given=["data.root"])
+    assert json.loads(path.read_text()) == of_cats
+    of_dogs = evaluated(run, dogs, given=["data.root", "outputs"])
+    assert of_dogs["source"].startswith("images (")
+    assert of_dogs["metrics"] != of_cats["metrics"]
+    assert evaluated(run, given=["outputs"]) == of_cats  # in a folder of its own
+    evaluated(run, dogs, "overwrite=true", given=["data.root"])
+    moved = cats_and_dogs[0].rename(tmp_path / "moved")
+    if not is_export:  # which does not know its images
+        again = evaluated(run, f"data.root={moved}", "overwrite=true", given=["data.root"])
+        assert again == of_cats
 
 
 def test_query_and_gallery(evaluated, tmp_path):

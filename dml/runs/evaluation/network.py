@@ -31,7 +31,12 @@ from dml.runs.evaluation.measures import (
     not_scores,
     smaller_vectors,
 )
-from dml.runs.evaluation.outputs import EvaluationOutputs, folder_of_network, folder_of_run
+from dml.runs.evaluation.outputs import (
+    EvaluationOutputs,
+    folder_of_network,
+    folder_of_run,
+    name_images,
+)
 from dml.runs.evaluation.scores import score_embeddings
 from dml.runs.folder.code_changes import describe_changed_code
 from dml.runs.folder.run_folder import RunFolder, load_config
@@ -64,10 +69,10 @@ def score_network(
     if config.run is not None:
         _check_run(config.run, trained, index, split, is_divided)
     embedder = _open_network(config, builder)
-    target, name = _name_scores(config, typed, trained, is_divided)
+    target, name, source = _name_scores(config, typed, trained, index, is_divided)
     measures = measures_of_network(config, typed, trained)
-    outputs = EvaluationOutputs.check(config, target, name, measures)
-    stored, origin = target / "embeddings.npz", f"evaluate {name}"
+    outputs = EvaluationOutputs.check(config, target, name, measures, source=source)
+    stored, origin = target / "embeddings.npz", f"evaluate {outputs.origin}"
     _check_stored(config, stored, origin)
     training = _training_images(trained, index)
     smaller = smaller_vectors(config, typed, trained, training.query)
@@ -85,6 +90,8 @@ def score_network(
         "embedding_size": embedder.embedding_size,
         "metrics": scores,
     }
+    if source:
+        result["source"] = source
     by = config.evaluation.by if BY in typed else trained.evaluation.by
     if by is not None:
         result["categories"] = model.evaluator(split).score_categories(embeddings)
@@ -135,24 +142,42 @@ def _open_network(config: EvaluateConfig, builder: Builder) -> Embedder:
 
 
 def _name_scores(
-    config: EvaluateConfig, typed: Collection[str], trained: Config, is_divided: bool
-) -> tuple[Path, str]:
-    """Returns the folder of the scores, and the name of what is scored.
+    config: EvaluateConfig,
+    typed: Collection[str],
+    trained: Config,
+    index: ImageIndex,
+    is_divided: bool,
+) -> tuple[Path, str, str]:
+    """Returns the folder of the scores, the name of what is scored, and that of its images.
+
+    The last one is empty for a named dataset, and for the images of the run.
 
     Args:
         config: of the command.
         typed: options that the user gave.
         trained: the config of the network.
-        is_divided: whether the images are those of a closed set.
+        index: the images.
+        is_divided: whether they are those of a closed set.
     """
+    source = name_images(trained)
     if config.run is not None:
-        folder, name = folder_of_run(config, typed), _name_run(trained)
+        if not _has_other_images(config.run, typed, index):
+            source = ""
+        folder, name = folder_of_run(config, typed, source), _name_run(trained)
     else:
         folder = folder_of_network(config, is_divided)
         name = f"{trained.backbone['name']} on {config.data.variant}"
     if is_divided:
         name += f", {SEEN_CLASSES}"
-    return folder, name
+    return folder, name, source
+
+
+def _has_other_images(run: str, typed: Collection[str], index: ImageIndex) -> bool:
+    """Returns whether images are not those of a run; of an exported network, if they are typed."""
+    folder = RunFolder(run)
+    if folder.fingerprint() is None:
+        return "data.root" in typed
+    return folder.has_other_images(index)
 
 
 def _check_stored(config: EvaluateConfig, path: Path, origin: str) -> None:

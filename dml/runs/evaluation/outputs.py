@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -10,11 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
-from dml.config.schema import EvaluateConfig
+from dml.config.schema import Config, EvaluateConfig
 from dml.core.atomic_io import check_writable
 from dml.core.names import named_folder
 from dml.core.outputs import check_output, is_picture_of
 from dml.core.regular_files import read_regular_text
+from dml.data.image_index import hash_text
 from dml.methods.extra_metrics import false_match_rates
 from dml.retrieval.embeddings import SplitEmbeddings
 from dml.runs.console import print_line
@@ -32,12 +32,16 @@ class EvaluationOutputs:
     """The files of an evaluation, which may be written.
 
     Attributes:
-        name: of what is evaluated, by which earlier files of the same are known.
+        name: of what is evaluated.
+        source: its images or embeddings (`name_place`); empty: those that the name tells.
+        origin: name and source, by which earlier files of the same are known.
         scores, curve: paths of the scores and of the picture of verification.
         errors: pages and tables of the queries.
     """
 
     name: str
+    source: str
+    origin: str
     scores: Path
     curve: Path
     errors: ErrorFiles
@@ -50,13 +54,14 @@ class EvaluationOutputs:
         name: str,
         measures: Collection[str],
         prefix: str = "",
+        source: str = "",
     ) -> EvaluationOutputs:
         """Returns the files that a command asks for.
 
         Args:
             config: of the command.
             folder: of the files.
-            name: of what is evaluated.
+            name, source: of what is evaluated.
             measures: of which some are drawn.
             prefix: of the names of the files.
 
@@ -67,11 +72,13 @@ class EvaluationOutputs:
         check = partial(
             check_output, suffixes=(), overwrite=config.overwrite, hint="overwrite=true"
         )
+        origin = f"{name}, {source}" if source else name
         scores, curve = folder / f"{prefix}evaluation.json", folder / f"{prefix}{MATCH_ERRORS}"
-        check(scores, "evaluate", is_ours=partial(_are_scores_of, name))
+        check(scores, "evaluate", is_ours=partial(_are_scores_of, name, source))
         if false_match_rates(measures):
-            check(curve, MEASURES, is_ours=is_picture_of(f"evaluate {name}"))
-        return cls(name, scores, curve, ErrorFiles.check(config, folder, name, prefix))
+            check(curve, MEASURES, is_ours=is_picture_of(f"evaluate {origin}"))
+        errors = ErrorFiles.check(config, folder, name, prefix, origin)
+        return cls(name, source, origin, scores, curve, errors)
 
     def draw_curve(self, scores: Mapping[str, float], embeddings: SplitEmbeddings) -> None:
         """Draws the curve of verification if there are thresholds; a failure is a note."""
@@ -80,17 +87,33 @@ class EvaluationOutputs:
             return
 
         def draw() -> None:
-            source = f"evaluate {self.name}"
-            draw_match_errors(embeddings, thresholds, self.name, self.curve, source)
+            origin = f"evaluate {self.origin}"
+            draw_match_errors(embeddings, thresholds, self.name, self.curve, origin)
             print_line(f"picture     {self.curve}")
 
         attempt(self.curve.name, draw)
 
 
-def _are_scores_of(name: str, path: Path) -> bool:
-    """Returns whether a file holds the scores of an evaluation of this name."""
+def _are_scores_of(name: str, source: str, path: Path) -> bool:
+    """Returns whether a file holds the scores of an evaluation of this name and source."""
     stored = json.loads(read_regular_text(path))
-    return isinstance(stored, dict) and "metrics" in stored and stored.get("name") == name
+    if not isinstance(stored, dict) or "metrics" not in stored:
+        return False
+    return stored.get("name") == name and stored.get("source", "") == source
+
+
+def name_place(path: str | Path) -> str:
+    """Returns the name of a file or folder, and digits that tell it from others of this name.
+
+    Its whole path would tell a reader of the scores how folders of this machine are named.
+    """
+    place = Path(path).resolve()
+    return f"{place.name} ({hash_text(str(place))[:8]})"
+
+
+def name_images(config: Config | EvaluateConfig) -> str:
+    """Returns the name of the place that identifies images; empty for a named dataset."""
+    return name_place(config.data.root) if config.data.identified_by == "place" else ""
 
 
 def folder_of_network(config: EvaluateConfig, is_divided: bool) -> Path:
@@ -106,17 +129,27 @@ def folder_of_network(config: EvaluateConfig, is_divided: bool) -> Path:
         exclude={"backbone": {"lora"}},
         exclude_defaults=True,  # of added options
     )
-    id = hashlib.sha256(network.encode()).hexdigest()[:8]  # other weights: another folder
+    # Other weights, or other images of a user: another folder.
+    id = hash_text(network + name_images(config))[:8]
     data = config.data.variant
     if is_divided:
         data += f"-{config.protocol.splits}"
     return Path(config.outputs) / EVALUATIONS / f"{data}-{config.backbone['name']}-{id}"
 
 
-def folder_of_run(config: EvaluateConfig, typed: Collection[str]) -> Path:
-    """Returns the folder of the scores of a run: its own, or one below a typed `outputs`."""
+def folder_of_run(config: EvaluateConfig, typed: Collection[str], source: str) -> Path:
+    """Returns the folder of the scores of a run: its own, or one below a typed `outputs`.
+
+    Args:
+        config: of the command.
+        typed: options that the user gave.
+        source: images that are not those of the run (`name_images`); empty: they are.
+    """
     run = Path(cast(str, config.run))
     if "outputs" not in typed:
         return run
     named = named_folder(run).absolute()
-    return Path(config.outputs) / EVALUATIONS / f"{named.parent.name}-{named.name}"
+    name = f"{named.parent.name}-{named.name}"
+    if source:
+        name += f"-{hash_text(source)[:8]}"
+    return Path(config.outputs) / EVALUATIONS / name

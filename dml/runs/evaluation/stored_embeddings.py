@@ -14,7 +14,7 @@ from dml.runs.compression_table import check_uncompressed, score_file_forms
 from dml.runs.console import print_line
 from dml.runs.error_files import read_stored_images
 from dml.runs.evaluation.measures import asked_forms, asked_measures, measure
-from dml.runs.evaluation.outputs import EVALUATIONS, EvaluationOutputs
+from dml.runs.evaluation.outputs import EVALUATIONS, EvaluationOutputs, name_place
 from dml.runs.evaluation.scores import USUAL_RECALLS, score_embeddings
 from dml.runs.seen_classes import describe_seen_embeddings
 from dml.training.device import resolve_device
@@ -31,11 +31,12 @@ def score_file(
         typed: options that the user gave; with `outputs`, the scores are below that folder and not
             beside the file.
     """
-    folder = source.parent
+    folder, place = source.parent, ""  # beside the file, whose name tells it from others
     if "outputs" in typed:
-        folder = Path(config.outputs) / EVALUATIONS
+        folder, place = Path(config.outputs) / EVALUATIONS, name_place(source)
     measures = asked_measures(config, typed)
-    outputs = EvaluationOutputs.check(config, folder, source.name, measures, f"{source.stem}.")
+    prefix = f"{source.stem}."
+    outputs = EvaluationOutputs.check(config, folder, source.name, measures, prefix, place)
     forms = asked_forms(config, typed)
     embeddings = load_embeddings(source, resolve_device(config.device))
     check_uncompressed(source, forms)
@@ -47,6 +48,8 @@ def score_file(
         outputs.errors.write(embeddings, *images, config.evaluation.backend)
     outputs.draw_curve(scores, embeddings)
     result = {"name": source.name, "stand_in": False, "metrics": scores}
+    if place:
+        result["source"] = place
     if forms:
         recall_at, backend = config.recall_at or USUAL_RECALLS, config.evaluation.backend
         result["compression"] = score_file_forms(source, embeddings, forms, recall_at, backend)

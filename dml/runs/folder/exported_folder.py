@@ -235,7 +235,7 @@ def _is_evaluation(path: Path) -> bool:
     if path.name == EMBEDDINGS:
         return (read_origin(path) or "").startswith("evaluate ")
     stored = json.loads(read_regular(path))
-    return isinstance(stored, dict) and stored.keys() == SCORE_KEYS
+    return isinstance(stored, dict) and stored.keys() - {"source"} == SCORE_KEYS
 
 
 def _is_export(folder: Path) -> bool:
