@@ -70,6 +70,35 @@ def test_an_interrupted_call_continues(net, photos, tmp_path, monkeypatch, views
     assert not (tmp_path / ".x.npz.partial").exists()
 
 
+@pytest.mark.promise(
+    "guides/use_your_network.md",
+    "images were replaced since `dml embed` was interrupted: all are embedded again.",
+)
+@pytest.mark.parametrize("form", ["folder", "list", "table"])
+def test_images_that_were_replaced_meanwhile(net, photos, tmp_path, monkeypatch, form):
+    paths = sorted(photos.rglob("*.png"))
+    images = {"folder": photos, "list": paths, "table": tmp_path / "photos.csv"}[form]
+    labels = [path.parent.name for path in paths]
+    pd.DataFrame({"path": paths, "label": labels}).to_csv(tmp_path / "photos.csv", index=False)
+    output = tmp_path / "x.npz"
+    with monkeypatch.context() as patch:
+        show = embedded_rows.show_progress
+        patch.setattr(embedded_rows, "show_progress", lambda *more: _break(show(*more)))
+        with pytest.raises(KeyboardInterrupt):
+            dml.embed(net, images, output, batch_size=5)
+    _replace(paths[0])
+    result = dml.embed(net, images, output, batch_size=5)
+    assert np.array_equal(result.embeddings, dml.embed(net, images, batch_size=5).embeddings)
+
+
+def _replace(path):
+    """Replaces an image by another whose file is as large."""
+    size = path.stat().st_size
+    Image.effect_noise((8, 8), 255).transpose(Image.Transpose.ROTATE_90).save(path)
+    content = path.read_bytes()
+    path.write_bytes(content + bytes(max(0, size - len(content))))
+
+
 @pytest.mark.parametrize("views", [0, 3])
 def test_a_call_that_is_interrupted_while_it_writes_continues(
     net, photos, tmp_path, monkeypatch, views

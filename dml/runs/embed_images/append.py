@@ -145,9 +145,8 @@ def _embed_changes(
     check_appendable(old, made_by | compressed, path)
     if not len(embedded):
         return None, made_by | compressed
-    content = states.sizes[embedded].tolist(), states.times[embedded].tolist()
     positions = np.flatnonzero(merge.old_rows < 0)
-    rows = embed_rows(model, made_by, unfinished_folder(path), content, positions)
+    rows = embed_rows(model, made_by, unfinished_folder(path), states.content(embedded), positions)
     if old.compression is not None:
         rows = encode_rows(old.compression, rows[:, 0])[:, None]
     return rows, made_by | compressed

@@ -31,17 +31,23 @@ LIMIT = "data.max_pixels="  # an option that changes no embedding
 
 @dataclass(frozen=True)
 class FileStates:
-    """Root, size and time of each of N files.
+    """Root, size and times of each of N files.
 
     Attributes:
         roots: the folder, list or image that the file was listed by, without links.
         sizes: bytes.
         times: of the last change, nanoseconds; `UNKNOWN` for one that may have changed since.
+        known_times: of the last change that was seen.
     """
 
     roots: np.ndarray
     sizes: np.ndarray
     times: np.ndarray
+    known_times: np.ndarray
+
+    def content(self, rows: np.ndarray | slice = slice(None)) -> tuple[list[int], list[int]]:
+        """Returns what tells whether some of the files were changed between two calls."""
+        return self.sizes[rows].tolist(), self.known_times[rows].tolist()
 
 
 def read_states(files: Sequence[Path], root: str) -> FileStates:
@@ -52,8 +58,9 @@ def read_states(files: Sequence[Path], root: str) -> FileStates:
     for row, file in enumerate(files):
         status = os.stat(file_of(file))
         sizes[row] = status.st_size
-        times[row] = status.st_mtime_ns if status.st_mtime_ns < latest else UNKNOWN
-    return FileStates(np.full(len(files), root), sizes, times)
+        times[row] = status.st_mtime_ns
+    sure = np.where(times < latest, times, UNKNOWN)
+    return FileStates(np.full(len(files), root), sizes, sure, times)
 
 
 @dataclass(frozen=True)

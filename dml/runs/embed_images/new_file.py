@@ -29,7 +29,7 @@ from dml.retrieval.viewer_columns import (
 )
 from dml.runs.compressed_rows import COMPRESS, check_size, compress_rows
 from dml.runs.embed_images.images import is_listed, leave_out_undecodable, names_of, read_images
-from dml.runs.embed_images.merge import check_appendable, check_known, read_states
+from dml.runs.embed_images.merge import FileStates, check_appendable, check_known, read_states
 from dml.runs.embed_images.network import (
     describe_making,
     describe_origin,
@@ -64,12 +64,13 @@ def embed_all(request: Request, path: Path, overwrite: bool, thumbnails: int) ->
     for note in describe_images(model.index, scored=False):
         log.warning("note: %s", note)
     made_by = describe_making(request, images, model, origin)
-    states = _read_states(request, model.index)
+    states = _read_states(request, model.index)  # before the images are read
+    content = None if states is None else states.content()
     _advise_to_append(request, path, made_by, model.index)
     output_folder(path.parent)
     folder = unfinished_folder(path)
     with translate_resource_errors(), open_store_folder(folder):
-        rows = embed_rows(model, made_by, folder)
+        rows = embed_rows(model, made_by, folder, content)
         views = rows[:, 1:] if request.views else None
         vectors, compression = rows[:, 0], None
         if request.compress is not None:
@@ -82,7 +83,7 @@ def embed_all(request: Request, path: Path, overwrite: bool, thumbnails: int) ->
             made_by,
             views,
             images.splits,
-            **states,
+            **_describe_files(request, states),
             compression=compression,
         )
         viewer = _make_viewer(embeddings, model.index, thumbnails) if thumbnails else None
@@ -149,11 +150,18 @@ def _is_of(origin: str, network: str, names: np.ndarray, path: Path) -> bool:
     return made_by.get("network") == network and np.array_equal(stored.paths, names)
 
 
-def _read_states(request: Request, index: ImageIndex) -> dict[str, np.ndarray]:
-    """Returns the columns of a file that tell of the images' files; none for other images."""
-    if index.files is None or not is_listed(request.images):
+def _read_states(request: Request, index: ImageIndex) -> FileStates | None:
+    """Returns the states of the images' files; None for other images."""
+    if index.files is None:
+        return None
+    root = os.path.realpath(str(request.images)) if is_listed(request.images) else ""
+    return read_states(index.files, root)
+
+
+def _describe_files(request: Request, states: FileStates | None) -> dict[str, np.ndarray]:
+    """Returns the columns of a file by which images are compared when others are appended."""
+    if states is None or not is_listed(request.images):
         return {}
-    states = read_states(index.files, os.path.realpath(str(request.images)))
     return {"roots": states.roots, "file_sizes": states.sizes, "file_times": states.times}
 
 

@@ -30,18 +30,18 @@ def embed_rows(
     model: Model,
     made_by: dict[str, Any],
     folder: Path,
-    content: Any = None,
+    content: Any,
     positions: np.ndarray | None = None,
 ) -> np.ndarray:
     """Embeds the images of a model batch by batch into a file of `folder`.
 
-    Complete batches of an interrupted call with the same `made_by` are kept.
+    Complete batches of an interrupted call with the same `made_by` and images are kept.
 
     Args:
         model: with the images.
         made_by: what the embeddings depend on.
         folder: of the file.
-        content: of the images, by which an interrupted call is known, in addition to `made_by`.
+        content: of the images' files (`FileStates.content`); None: they are no files.
         positions: numbers of the images, which seed their views; None: 0, 1, ….
 
     Returns:
@@ -57,9 +57,8 @@ def embed_rows(
         pooled = model.embedder.pool(model.embedder.features(inputs))
         return pooled.float() if made_by["features"] else model.embedder.project(pooled)
 
-    state = [made_by, model.config.transform.model_dump(mode="json"), index.fingerprint()]
-    if content is not None:
-        state.append(content)
+    transforms = model.config.transform.model_dump(mode="json")
+    state = [made_by, transforms, index.fingerprint(), content]
     store = folder / hashlib.sha256(json.dumps(state).encode()).hexdigest()
     side = model.pixels or 64
     with torch.inference_mode(), autocast(model.config.precision, model.device):

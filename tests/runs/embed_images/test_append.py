@@ -140,7 +140,7 @@ def test_merged_rows_are_those_of_the_list_and_of_other_roots(rows, listed):
         file_times=np.where(is_known, contents, -1),
     )
     names, times = np.array([*listed], str), np.array([*listed.values()], int)
-    states = FileStates(np.full(len(names), ROOT), np.full(len(names), 7), times)
+    states = FileStates(np.full(len(names), ROOT), np.full(len(names), 7), times, times)
     merge = merge_rows(old, names.tolist(), states, ROOT)
 
     stored = dict(zip(paths.tolist(), rows, strict=True))
