@@ -45,7 +45,7 @@ def resolve_test_resize(
 
     Args:
         value: pixels; "auto" for 256 if the input has 224 or 227 pixels, as in every protocol of
-            the papers, else 256/224 of the input; None for the whole image.
+            the papers, else 256/224 of the input, or by `crop_share`; None for the whole image.
         input_size: side of the central crop in pixels; None keeps the size of the images.
         crop_share: `backbone.crop_share`, for "auto": the crop's share of the shorter side, rounded
             as in timm; None for the whole image.

@@ -89,13 +89,21 @@ def _walk(
 
 
 def _comment_behind(lines: list[str], line: int, column: int) -> str:
+    """Returns the comment behind a value, with the comments below it in the same column.
+
+    Raises:
+        ValueError: a comment below begins in another column, right of the key.
+    """
     if line >= len(lines) or not (found := re.search(r"\s# ?(.*)$", lines[line][column:])):
         return ""
     place = column + found.start() + 1  # of the #
     words = [found[1]]
+    indent = len(lines[line]) - len(lines[line].lstrip())
     for below in lines[line + 1 :]:
-        if not (below.strip().startswith("#") and below.index("#") == place):
+        if not below.strip().startswith("#") or below.index("#") <= indent:
             break
+        if below.index("#") != place:
+            raise ValueError(f"the comment goes on in another column: {lines[line].strip()}")
         words.append(below.strip().lstrip("# "))
     return " ".join(words)
 

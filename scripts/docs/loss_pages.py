@@ -25,9 +25,9 @@ _KEYS = ("loss.name", "loss.result_id", "loss.batch_kind", "loss._target_")
 _COMMON = {"embedding_regularizer", "embedding_reg_weight", "reducer", "distance", "collect_stats"}
 _COMMON |= {"weight_init_func", "weight_regularizer", "weight_reg_weight"}
 _BATCHES = {
-    "pair": "needs several images of a class in a batch, and gets them (four) except where a "
-    "paper's protocol draws CUB, Cars, SOP or In-Shop at random (`traditional`, `pfml`, `metrix`); "
-    "`data.sampler=balanced` draws four there, too",
+    "pair": "needs several images of a class in a batch: four, or five under `metrix` on SOP and "
+    "In-Shop. Otherwise `traditional`, `pfml` and `metrix` draw the published datasets at random, "
+    "as their papers do; `data.sampler=balanced` draws four of a class there, too",
     "classification": "takes any batch, since images are compared with learned vectors",
 }
 

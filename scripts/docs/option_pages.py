@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ _SECTIONS: tuple[tuple[str, str, tuple[str, ...], type[schema.Node] | None], ...
     ("search", "Search", ("search/bayes",), schema.SearchConfig),
     ("experiment", "Presentation in reports", ("train",), schema.ExperimentConfig),
 )
+_CHOICE = re.compile(r"\$\{by:(?P<name>[\w.]+),\{(?P<cases>[^{}]+)\},")
 _NOT_PAGES = {"experiment", "loss", "method"}  # groups with pages of their own
 
 
@@ -140,9 +142,15 @@ def _explain(name: str, comment: str) -> str:
 
 
 def _shorten(value: str) -> str:
-    """Returns the fallback of an interpolation instead of the interpolation."""
+    """Returns the default that an interpolation gives: for the defaults of the options it names."""
     if value.startswith("${timm:"):
         return "as timm has it"
+    choice = _CHOICE.match(value)
+    if choice is not None:
+        cases = dict(case.split(":") for case in choice["cases"].split(","))
+        for option in read_options(CONFIGS / "train.yaml"):
+            if option.name == choice["name"] and option.value in cases:
+                return cases[option.value]
     return shorten_reference(value)
 
 

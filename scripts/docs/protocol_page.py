@@ -40,8 +40,10 @@ TEXT = """{note}
 # Settings of the protocols
 
 Read from `configs/protocol/`, composed for CUB and the first network of the paper, for losses with
-proxies or mean fields (losses of pairs take four images of a class under `mlrc` and `mlrc_ccp`). A
-dash means: none. [Protocols](../concepts/protocols.md) says which to choose.
+proxies or mean fields (losses of pairs take four images of a class under `mlrc`, `mlrc_ccp`,
+`holdout`, `validation` and `closed_set`). A dash means: none. `all_classes`, which trains on all
+classes and scores nothing, and `mlrc_features`, for stored features, have no column.
+[Protocols](../concepts/protocols.md) says which to choose.
 
 {settings}
 
@@ -93,7 +95,8 @@ def _recipes_table() -> str:
 
 def _changes(protocol: str, data: str) -> Iterator[str]:
     """Yields the options of a protocol whose values differ from those on CUB."""
-    options = _options_of(protocol) | set(_read("recipe", f"{protocol}_{data}"))
+    recipes = (f"{protocol}_cub", f"{protocol}_{data}")
+    options = _options_of(protocol).union(*(_read("recipe", name) for name in recipes))
     for option in sorted(options, key=_order):
         usual = OmegaConf.select(_compose(protocol, "cub"), option)
         value = OmegaConf.select(_compose(protocol, data), option)

@@ -8,8 +8,16 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]
 
 from dml.core.installation import CONFIGS
+from dml.results.frame import format_option
 
-DATASETS = {"default": "others", "cub": "CUB", "cars": "Cars", "sop": "SOP", "inshop": "In-Shop"}
+DATASETS = {
+    "default": "others",
+    "cub": "CUB",
+    "cars": "Cars",
+    "sop": "SOP",
+    "inshop": "In-Shop",
+    "inat": "iNaturalist",
+}
 
 
 def list_published_values(loss: str) -> list[tuple[str, str, dict[str, str]]]:
@@ -19,9 +27,9 @@ def list_published_values(loss: str) -> list[tuple[str, str, dict[str, str]]]:
         datasets = table.get(loss, {})
         for key, values in datasets.items():
             dataset = DATASETS.get(key, key)
-            if len(datasets) == 1:
+            if [*datasets] == ["default"]:
                 dataset = "all"
-            written = {option: _write(value) for option, value in values.items()}
+            written = {option: format_option(value) for option, value in values.items()}
             found.append((name, dataset, written))
     return found
 
@@ -32,9 +40,3 @@ def _load_tables() -> dict[str, dict[str, Any]]:
     for path in sorted((CONFIGS / "params").glob("*.yaml")):
         tables[path.stem] = yaml.safe_load(path.read_text(encoding="utf-8"))
     return tables
-
-
-def _write(value: Any) -> str:
-    if isinstance(value, int | float):
-        return f"{value:g}"
-    return str(value)

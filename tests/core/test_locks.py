@@ -126,7 +126,7 @@ def open_for_reading_alone(path, mode):
 
 
 @pytest.mark.promise(
-    "runs.md", "a process works in a folder, of this user or another: the run is listed as running."
+    "runs.md", "a process works in a folder, of this user or another: the run is listed as running"
 )
 def test_the_lock_of_another_user_is_seen(path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(locks, "open", open_for_reading_alone, raising=False)

@@ -38,7 +38,7 @@ def scores_of_configurations(root):
 @pytest.mark.promise(
     "runs.md",
     "images were added, removed or edited between two runs with equal options: the runs are not "
-    "averaged, and `images` is listed among their options.",
+    "averaged, and `images` is listed among their options",
 )
 @pytest.mark.parametrize("change", CHANGES)
 def test_seeds_on_changed_images_are_no_repeats(tmp_path, capsys, change):

@@ -90,13 +90,11 @@ def contents(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-OF_OTHERS = (
-    "- scores, pictures and pages of other images or embeddings are there, also of folders or "
-    "files with the same name: they stay, and a line says so; `overwrite=true` replaces them."
+@pytest.mark.promise(
+    "guides/evaluate_embeddings.md",
+    "scores, pictures and pages of other images or embeddings are there, also of folders or "
+    "files with the same name: they stay, and a line says so; `overwrite=true` replaces them",
 )
-
-
-@pytest.mark.promise("guides/evaluate_embeddings.md", OF_OTHERS)
 def test_scores_of_embeddings_in_another_folder_stay(evaluated, tmp_path):
     """All runs store theirs as test_embeddings.npz."""
     files = []
@@ -130,7 +128,6 @@ def test_networks_on_folders_of_the_same_name(cats_and_dogs, evaluated, tmp_path
         assert str(tmp_path) not in path.read_text(), "paths of this machine"
 
 
-@pytest.mark.promise("guides/evaluate_embeddings.md", OF_OTHERS)
 @pytest.mark.parametrize("is_export", [False, True])
 def test_scores_of_a_run_on_other_images(cats_and_dogs, run_tiny, evaluated, tmp_path, is_export):
     cats, dogs = (f"data.root={folder}" for folder in cats_and_dogs)

@@ -74,9 +74,7 @@ def test_an_export_of_an_export(runs, tmp_path):
     assert contents(first) == before
 
 
-@pytest.mark.promise(
-    "docs/guides/resume.md", "- `resume=` gets an exported network: it is refused."
-)
+@pytest.mark.promise("guides/resume.md", "`resume=` gets an exported network: it is refused")
 @pytest.mark.parametrize("is_copied", [False, True])
 def test_an_export_is_not_trained_further(runs, tmp_path, capsys, is_copied):
     """Training would start from scratch inside of it."""

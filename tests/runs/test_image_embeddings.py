@@ -72,7 +72,7 @@ def test_an_interrupted_call_continues(net, photos, tmp_path, monkeypatch, views
 
 @pytest.mark.promise(
     "guides/use_your_network.md",
-    "images were replaced since `dml embed` was interrupted: all are embedded again.",
+    "images were replaced since `dml embed` was interrupted: all are embedded again",
 )
 @pytest.mark.parametrize("form", ["folder", "list", "table"])
 def test_images_that_were_replaced_meanwhile(net, photos, tmp_path, monkeypatch, form):
