@@ -115,12 +115,12 @@ def resume(path: str | Path, words: Sequence[str] = (), trust: bool = False) -> 
         UserError: the folder is not a run folder, or a word changes the result; see also `run`.
     """
     folder = RunFolder(named_folder(path))
+    stored = load_options(path, trust, trains=True, words=words)
     is_export = (folder.path / WEIGHTS).exists()
     if is_export:
         raise ConfigError(
             [f"resume: {path} is an exported network, not a run; resume=<run folder> continues one"]
         )
-    stored = load_options(path, trust, trains=True, words=words)
     options = merge_words(stored, words)
     before = identity(stored)
     changed = [name for name, value in identity(options).items() if before.get(name) != value]

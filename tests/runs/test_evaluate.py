@@ -121,35 +121,50 @@ def test_networks_on_folders_of_the_same_name(cats_and_dogs, evaluated, tmp_path
     words = ("backbone=small_cnn", "backbone.width=4", "data=folder", "transform.size=16")
     for folder in cats_and_dogs:
         result = evaluated(*words, f"data.root={folder}")
-        assert result["source"].startswith("images (")
+        assert result["source"].startswith("images-")
     paths = [*tmp_path.rglob("evaluation.json")]
     assert len(paths) == 2
     for path in paths:
         assert str(tmp_path) not in path.read_text(), "paths of this machine"
 
 
-@pytest.mark.parametrize("is_export", [False, True])
-def test_scores_of_a_run_on_other_images(cats_and_dogs, run_tiny, evaluated, tmp_path, is_export):
+def test_scores_of_a_run_on_other_images(cats_and_dogs, run_tiny, evaluated, tmp_path):
     cats, dogs = (f"data.root={folder}" for folder in cats_and_dogs)
     small = ("backbone=small_cnn", "transform.size=16", "data.batch_size=4", "protocol.epochs=0")
     _, folder = run_tiny("data=folder", cats, *small)
-    if is_export:
-        folder = dml.export(folder, tmp_path / "net")
     run, path = f"run={folder}", folder / "evaluation.json"
     of_cats = evaluated(run)
     assert "source" not in of_cats
+    of_dogs = evaluated(run, dogs, "errors=true", given=["data.root"])
+    assert of_dogs["source"].startswith("images-")
+    assert of_dogs["metrics"] != of_cats["metrics"]
+    assert json.loads(path.read_text()) == of_cats
+    (other,) = (folder / "evaluations").iterdir()
+    assert {file.name for file in other.iterdir()} == {"evaluation.json", "errors.html"}
+    assert str(tmp_path) not in (other / "evaluation.json").read_text(), "paths of this machine"
+    for given in (["data.root"], ["data.root", "outputs"]):
+        assert evaluated(run, dogs, given=given) == of_dogs
+    assert evaluated(run, given=["outputs"]) == of_cats
+    moved = cats_and_dogs[0].rename(tmp_path / "moved")
+    assert evaluated(run, f"data.root={moved}", given=["data.root"]) == of_cats
+
+
+def test_scores_of_an_exported_network(cats_and_dogs, run_tiny, evaluated, tmp_path):
+    """It does not know on which images it was trained."""
+    cats, dogs = (f"data.root={folder}" for folder in cats_and_dogs)
+    small = ("backbone=small_cnn", "transform.size=16", "data.batch_size=4", "protocol.epochs=0")
+    folder = dml.export(run_tiny("data=folder", cats, *small)[1], tmp_path / "net")
+    run, path = f"run={folder}", folder / "evaluation.json"
+    of_cats = evaluated(run, cats, given=["data.root"])
+    assert json.loads(path.read_text()) == of_cats
     with pytest.raises(UserError, match=r"evaluation\.json exists, and this command did not"):
         evaluated(run, dogs, given=["data.root"])
     assert json.loads(path.read_text()) == of_cats
     of_dogs = evaluated(run, dogs, given=["data.root", "outputs"])
-    assert of_dogs["source"].startswith("images (")
     assert of_dogs["metrics"] != of_cats["metrics"]
-    assert evaluated(run, given=["outputs"]) == of_cats  # in a folder of its own
-    evaluated(run, dogs, "overwrite=true", given=["data.root"])
-    moved = cats_and_dogs[0].rename(tmp_path / "moved")
-    if not is_export:  # which does not know its images
-        again = evaluated(run, f"data.root={moved}", "overwrite=true", given=["data.root"])
-        assert again == of_cats
+    assert evaluated(run, dogs, "overwrite=true", given=["data.root"]) == of_dogs
+    another = run_tiny("data=folder", dogs, *small)[1]
+    assert dml.export(another, folder) == folder, "scores are no files of somebody else"
 
 
 def test_query_and_gallery(evaluated, tmp_path):
@@ -282,7 +297,8 @@ def test_scores_go_elsewhere(evaluated, run_tiny, read_only, tmp_path, monkeypat
         patch.setattr(SplitEmbeddings, "score", lambda *more: pytest.fail("too late"))
         with pytest.raises(UserError, match=r"share cannot be written to .* outputs=<folder>"):
             evaluated(word)
-    assert evaluated(word, "outputs=mine", given=("outputs",)) == expected
+    moved = evaluated(word, "outputs=mine", given=("outputs",))
+    assert moved["metrics"] == expected["metrics"]
     assert sorted(share.rglob("*")) == before
     assert len([*Path("mine/evaluations").rglob("*evaluation.json")]) == 1
 

@@ -22,6 +22,7 @@ from dml.runs.drawing_guard import attempt
 from dml.runs.error_files import ErrorFiles
 from dml.runs.evaluation.measures import MEASURES
 from dml.runs.figures.match_errors import MATCH_ERRORS, draw_match_errors, thresholds_of
+from dml.runs.folder.stored_run import is_run
 
 EVALUATIONS = "evaluations"  # folder below outputs/
 ELSEWHERE = "outputs=<folder> puts the scores elsewhere"
@@ -103,12 +104,12 @@ def _are_scores_of(name: str, source: str, path: Path) -> bool:
 
 
 def name_place(path: str | Path) -> str:
-    """Returns the name of a file or folder, and digits that tell it from others of this name.
+    """Returns the name of a file or folder, with digits that tell it from others of this name.
 
     Its whole path would tell a reader of the scores how folders of this machine are named.
     """
     place = Path(path).resolve()
-    return f"{place.name} ({hash_text(str(place))[:8]})"
+    return f"{place.name}-{hash_text(str(place))[:8]}"
 
 
 def name_images(config: Config | EvaluateConfig) -> str:
@@ -140,6 +141,8 @@ def folder_of_network(config: EvaluateConfig, is_divided: bool) -> Path:
 def folder_of_run(config: EvaluateConfig, typed: Collection[str], source: str) -> Path:
     """Returns the folder of the scores of a run: its own, or one below a typed `outputs`.
 
+    Scores of other images than those of the run have a folder of their own there.
+
     Args:
         config: of the command.
         typed: options that the user gave.
@@ -147,9 +150,9 @@ def folder_of_run(config: EvaluateConfig, typed: Collection[str], source: str) -
     """
     run = Path(cast(str, config.run))
     if "outputs" not in typed:
-        return run
+        return run / EVALUATIONS / source if source and is_run(run) else run
     named = named_folder(run).absolute()
     name = f"{named.parent.name}-{named.name}"
     if source:
-        name += f"-{hash_text(source)[:8]}"
+        name += f"-{source}"
     return Path(config.outputs) / EVALUATIONS / name
