@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from argparse import Namespace
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -275,7 +276,8 @@ def _check(name: str, root: Path) -> None:
         are = verb_for(len(index.images), "is", "are")
         print_plain(f"{name}: {images} {are} there; decoding one of each class")
         index = first_of_classes(index)
-    checked, problems, copies = inspect_images(index)
+    upright = name == "folder"  # as data=folder reads them
+    checked, problems, copies = inspect_images(replace(index, apply_orientation=upright))
     for note in describe_images(checked):
         print_plain(f"note: {note}")
     if name == "folder" and copies:

@@ -166,14 +166,18 @@ class Builder:
         is_closed = has_seen_classes(self.config.protocol.splits)
         if is_closed:
             index = divide_classes(index, self._shares)
-        index = replace(index, max_pixels=data.max_pixels)
+        index = replace(
+            index,
+            max_pixels=data.max_pixels,
+            apply_orientation=data.exif_orientation,
+            background=data.background,
+        )
         if index.features is not None:
             self._check_width(index.features.plain.shape[1])
         if data.identified_by == "place":
             index = self._identify_content(index)
         if data.stands_in or self._is_other_count(data.reader):
             index = take_part(index, data.classes, data.images_per_class_at_most)
-        index = replace(index, apply_orientation=data.exif_orientation, background=data.background)
         if is_closed:
             index = leave_out_untrained(index)
         if data.query_gallery == "none":

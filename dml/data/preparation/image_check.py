@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -28,6 +28,7 @@ from dml.core.progress import show_progress
 from dml.core.regular_files import open_regular
 from dml.core.signals import raise_on_signals
 from dml.data.decode import DECODER, decode_image, is_opaque_format, map_in_threads, open_image
+from dml.data.image_formats import advise
 from dml.data.image_index import (
     HELD_OUT,
     ImageIndex,
@@ -57,7 +58,7 @@ class Checked(NamedTuple):
     """What is known of an image after it was decoded.
 
     Attributes:
-        content: hash of the bytes of its file; None: the file cannot be read.
+        content: hash of the bytes of its file; None: the file cannot be read, or not yet.
         pixels: hash of the decoded pixels; None: it cannot be decoded.
         transparent: whether a pixel is not opaque.
         problem: why it cannot be decoded; None: it can be.
@@ -110,16 +111,32 @@ class CheckedImages:
                 yield f"{content:0{DIGITS}x}" if is_known else ""
 
 
-def check_image(image: Path, max_pixels: int = MAX_IMAGE_PIXELS) -> Checked:
-    """Decodes an image, or a box of one, and returns what is known of it then."""
+def check_image(
+    image: Path, max_pixels: int = MAX_IMAGE_PIXELS, apply_orientation: bool = False
+) -> Checked:
+    """Decodes an image, or a box of one, and returns what is known of it then.
+
+    With `apply_orientation` boxes are those of the upright image.
+    """
     content = None
     with suppress(OSError):
         content = _hash_bytes(image)
     try:
-        decoded = decode_image(image, max_pixels=max_pixels)
+        decoded = decode_image(image, apply_orientation=apply_orientation, max_pixels=max_pixels)
     except UserError as error:
-        return Checked(content, None, False, str(error))
+        lasting = content if _is_lasting(image, error) else None
+        return Checked(lasting, None, False, str(error))
     return Checked(content, _hash_pixels(decoded.pixels), decoded.transparent, None)
+
+
+def _is_lasting(image: Path, error: UserError) -> bool:
+    """Returns whether an image cannot be decoded for as long as its file stays as it is.
+
+    Not so if the system could not read it, or if a library is missing.
+    """
+    reason = error.__cause__
+    is_of_system = isinstance(reason, OSError) and reason.errno is not None
+    return not is_of_system and not advise(split_box(image)[0].name)
 
 
 def _hash_bytes(image: Path) -> int:
@@ -142,14 +159,24 @@ def _as_number(digest: str) -> int:
     return int(digest[:DIGITS], 16)
 
 
-def find_undecodable(images: Sequence[Path], max_pixels: int = MAX_IMAGE_PIXELS) -> dict[int, str]:
+def find_undecodable(
+    images: Sequence[Path], max_pixels: int = MAX_IMAGE_PIXELS, apply_orientation: bool = False
+) -> dict[int, str]:
     """Returns row → error message for every image that cannot be decoded."""
-    return _check_all(images, max_pixels).problems
+    check = partial(check_image, max_pixels=max_pixels, apply_orientation=apply_orientation)
+    return _check_all(images, check).problems
 
 
-def _check_all(images: Sequence[Path], max_pixels: int) -> CheckedImages:
+def _checker(index: ImageIndex) -> Callable[[Path], Checked]:
+    """Returns the check of an image of a dataset."""
+    return partial(
+        check_image, max_pixels=index.max_pixels, apply_orientation=index.apply_orientation
+    )
+
+
+def _check_all(images: Sequence[Path], check: Callable[[Path], Checked]) -> CheckedImages:
     checked = CheckedImages(np.zeros(len(images), RECORD))
-    results = map_in_threads(partial(check_image, max_pixels=max_pixels), images)
+    results = map_in_threads(check, images)
     for row, result in enumerate(show_progress(results, "decoding image", len(images))):
         checked.put(row, result, 0, 0)
     return checked
@@ -173,7 +200,7 @@ def inspect_images(index: ImageIndex) -> Inspection:
     """Decodes every image of a dataset and returns what is known then."""
     if index.files is None:
         return Inspection(index, [], [])
-    checked = _check_all(index.files, index.max_pixels)
+    checked = _check_all(index.files, _checker(index))
     copies = [(index.files[first], index.files[row]) for first, row in _find_copies(index, checked)]
     return Inspection(_describe(index, checked), [*checked.problems.values()], copies)
 
@@ -226,7 +253,7 @@ def exclude_undecodable(index: ImageIndex, skip: bool, folder: Path) -> ImageInd
     """
     if index.files is None:
         return index
-    checked = _read_or_check(index.files, folder, index.max_pixels)
+    checked = _read_or_check(index, index.files, folder)
     kept = np.flatnonzero(checked.has(DECODED))
     problems = [checked.problems[row] for row in sorted(checked.problems)]
     if problems and not skip:
@@ -267,15 +294,19 @@ def count_transparent(index: ImageIndex) -> ImageIndex:
     if index.files is None or index.transparent is not None:
         return index
     candidates = [image for image in index.files if not is_opaque_format(split_box(image)[0])]
-    look = partial(_is_transparent, max_pixels=index.max_pixels)
+    look = partial(
+        _is_transparent, max_pixels=index.max_pixels, apply_orientation=index.apply_orientation
+    )
     return replace(index, transparent=sum(map_in_threads(look, candidates)))
 
 
-def _is_transparent(image: Path, max_pixels: int) -> bool:
+def _is_transparent(image: Path, max_pixels: int, apply_orientation: bool) -> bool:
     try:
         with open_image(split_box(image)[0], max_pixels) as opened:
             announced = opened.has_transparency_data
-        return announced and decode_image(image, max_pixels=max_pixels).transparent
+        if not announced:
+            return False
+        return decode_image(image, apply_orientation, max_pixels=max_pixels).transparent
     except (OSError, ValueError, SyntaxError, UserError, Image.DecompressionBombError):
         return False
 
@@ -294,11 +325,17 @@ def _describe(index: ImageIndex, checked: CheckedImages) -> ImageIndex:
     )
 
 
-def _read_or_check(images: Sequence[Path], folder: Path, max_pixels: int) -> CheckedImages:
-    """Returns what is known of images; those that are new or have changed are decoded."""
+def _read_or_check(index: ImageIndex, images: Sequence[Path], folder: Path) -> CheckedImages:
+    """Returns what is known of the images of a dataset.
+
+    Those are decoded that are new, have changed, or could not be read for a reason that may be
+    gone (`_is_lasting`).
+    """
     names: Iterable[str] = chain([str(DECODER)], texts_of(images))
-    if max_pixels != MAX_IMAGE_PIXELS:
-        names = chain(names, [str(max_pixels)])  # by which other images are too large
+    if index.max_pixels != MAX_IMAGE_PIXELS:
+        names = chain(names, [str(index.max_pixels)])  # by which other images are too large
+    if index.apply_orientation:
+        names = chain(names, ["upright"])  # boxes of other pixels
     path = folder / f"checked-{hash_words(names)}.npz"
     states = _read_states(images)
     checked = _load(path, len(images))
@@ -308,12 +345,16 @@ def _read_or_check(images: Sequence[Path], folder: Path, max_pixels: int) -> Che
         with suppress(OSError):  # nothing can be written there
             stack.enter_context(wait_for_lock(path.with_suffix(".lock"), f"writing {path}"))
             checked = _load(path, len(images))  # another process may have had the lock
-        _check_changed(images, states, checked, path, max_pixels)
+        _check_changed(images, states, checked, path, _checker(index))
     return checked
 
 
 def _check_changed(
-    images: Sequence[Path], states: np.ndarray, checked: CheckedImages, path: Path, max_pixels: int
+    images: Sequence[Path],
+    states: np.ndarray,
+    checked: CheckedImages,
+    path: Path,
+    check: Callable[[Path], Checked],
 ) -> None:
     """Decodes images that are new or have changed, and stores what is known, also if interrupted.
 
@@ -322,10 +363,9 @@ def _check_changed(
         states: size and modification time (ns) of their files, N×2.
         checked: what is known of them, which is changed.
         path: of the stored result.
-        max_pixels: see `data.max_pixels`.
+        check: of an image.
     """
     changed = _find_changed(checked, states).tolist()
-    check = partial(check_image, max_pixels=max_pixels)
     saved = time.monotonic()
     # Closed explicitly: the traceback of a signal would keep the decoding threads running.
     with closing(map_in_threads(check, (images[row] for row in changed))) as results:
@@ -349,10 +389,10 @@ def _read_states(images: Sequence[Path]) -> np.ndarray:
 
 
 def _find_changed(checked: CheckedImages, states: np.ndarray) -> np.ndarray:
-    """Returns the rows that are new or have changed."""
+    """Returns the rows that are new, have changed or could not be read."""
     records = checked.records
     known = np.stack([records["size"], records["modified"]], axis=1)
-    is_current = checked.has(KNOWN) & (known == states).all(axis=1)
+    is_current = checked.has(KNOWN) & checked.has(HAS_CONTENT) & (known == states).all(axis=1)
     return np.flatnonzero(~is_current)
 
 

@@ -97,7 +97,7 @@ def leave_out_undecodable(images: Images) -> Images:
         UserError: none can be decoded.
     """
     index = images.index
-    problems = find_undecodable(index.files or (), index.max_pixels)
+    problems = find_undecodable(index.files or (), index.max_pixels, index.apply_orientation)
     for problem in problems.values():
         log.warning("left out: %s", problem)
     kept = [row for row in range(len(index.images)) if row not in problems]

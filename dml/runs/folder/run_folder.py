@@ -159,8 +159,14 @@ class RunFolder:
 
     def has_other_images(self, index: ImageIndex) -> bool:
         """Returns whether a dataset is known to be another one than that of the run."""
-        known = self.fingerprint()
-        return known is not None and known != index.fingerprint()
+        stored = None
+        with suppress(UserError):  # a damaged file tells nothing
+            stored = read_json(self.dataset)
+        if not isinstance(stored, dict) or "fingerprint" not in stored:
+            return False
+        known = stored.get("content")
+        is_changed = bool(known and index.content) and known != index.content
+        return is_changed or stored["fingerprint"] != index.fingerprint()
 
     def describe_other_images(self, index: ImageIndex) -> str:
         """Returns how many images a dataset has, and how many it had when the run was started."""

@@ -1,22 +1,28 @@
+import errno
 import io
 import os
 import shutil
 import tarfile
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from dml.core import regular_files
 from dml.core.errors import UserError
+from dml.data import decode
 from dml.data.decode import decode_image
 from dml.data.image_index import ImageIndex, describe_images
 from dml.data.preparation import image_check
 from dml.data.preparation.image_check import (
     count_transparent,
     exclude_undecodable,
+    find_undecodable,
     inspect_images,
 )
 from dml.data.readers.folder import read_folder
@@ -79,6 +85,63 @@ def test_unchanged_files_are_decoded_once(index, tmp_path, monkeypatch):
         with pytest.raises(TypeError):
             exclude_undecodable(index, True, tmp_path / "cache")
     assert exclude_undecodable(index, True, tmp_path / "cache").skipped == 0
+
+
+@pytest.mark.parametrize("reads", [0, 1])
+@pytest.mark.parametrize("number", [errno.EIO, errno.EACCES, errno.EMFILE])
+def test_an_image_that_could_not_be_read_is_read_again(index, tmp_path, monkeypatch, number, reads):
+    """As on a disk that did not answer: the first time, or only when the image was decoded."""
+    calls = []
+    open_file = regular_files.open_regular
+
+    def fail(path, **options):
+        if path == index.images[7]:
+            calls.append(path)
+            if len(calls) > reads:
+                raise OSError(number, os.strerror(number), str(path))
+        return open_file(path, **options)
+
+    with monkeypatch.context() as patch:
+        for module in (decode, image_check):
+            patch.setattr(module, "open_regular", fail)
+        with pytest.raises(UserError, match=os.strerror(number)):
+            exclude_undecodable(index, False, tmp_path / "cache")
+    assert exclude_undecodable(index, False, tmp_path / "cache").skipped == 0
+
+
+def test_a_missing_library_is_looked_for_again(index, tmp_path, monkeypatch):
+    damaged = tmp_path / "photo.heic"
+    damaged.write_bytes(b"as an image of a phone")
+    images = [*index.images[:-1], damaged]
+    changed = replace(index, images=images)
+    with monkeypatch.context() as patch:
+        patch.setattr("dml.data.image_formats.find_spec", lambda name: None)
+        with pytest.raises(UserError, match="pip install pillow-heif"):
+            exclude_undecodable(changed, False, tmp_path / "cache")
+    damaged_state = damaged.stat()
+    damaged.write_bytes(index.images[0].read_bytes()[: damaged_state.st_size])
+    os.utime(damaged, ns=(damaged_state.st_atime_ns, damaged_state.st_mtime_ns))
+    with pytest.raises(UserError, match=r"photo\.heic") as error:
+        exclude_undecodable(changed, False, tmp_path / "cache")
+    assert "pip install" not in str(error.value) or not find_spec("pillow_heif")
+
+
+def test_boxes_are_those_of_upright_images(tmp_path):
+    """A phone's photo is stored on its side, and its box is in pixels of what is seen."""
+    image = Image.new("RGB", (80, 200), "red")
+    exif = image.getexif()
+    exif[0x0112] = 6  # shown as 200×80
+    image.save(tmp_path / "photo.jpg", exif=exif)
+    upright, stored = (f"{tmp_path}/photo.jpg#{box}" for box in ("120,10,190,70", "10,120,70,190"))
+    assert find_undecodable([Path(upright)], apply_orientation=True) == {}
+    assert list(find_undecodable([Path(stored)], apply_orientation=True)) == [0]
+    assert list(find_undecodable([Path(upright)])) == [0]
+    index = ImageIndex("photos", [Path(upright)] * 4, [0, 0, 1, 1], ["train"] * 2 + ["test"] * 2)
+    shown = replace(index, apply_orientation=True)
+    assert len(exclude_undecodable(shown, False, tmp_path / "cache").images) == 4
+    with pytest.raises(UserError, match="no pixels of the image are in the box"):
+        exclude_undecodable(index, False, tmp_path / "cache")
+    assert len(exclude_undecodable(shown, False, tmp_path / "cache").images) == 4
 
 
 def decoded_files(monkeypatch) -> list[Path]:
