@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from dml.core.errors import UserError
-from dml.core.locks import try_lock
+from dml.core.locks import Busy, try_lock
 
 LOCK = "run.lock"
 NAME = re.compile(r"[0-9a-f]{64}")  # of a file of rows: a digest of what makes them
@@ -70,8 +70,29 @@ def open_store(path: Path) -> BinaryIO:
     return os.fdopen(descriptor, "a+b")
 
 
+@contextmanager
+def hold_store_folder(folder: Path) -> Iterator[None]:
+    """Holds the lock of `open_store_folder`; a folder without rows is removed after an error.
+
+    Raises:
+        See `open_store_folder`.
+    """
+    try:
+        with open_store_folder(folder):
+            yield
+    except Busy:
+        raise
+    except BaseException:
+        has_rows = folder.is_dir() and any(NAME.fullmatch(path.name) for path in folder.iterdir())
+        if not has_rows:
+            remove_store_folder(folder)
+        raise
+
+
 def remove_store_folder(folder: Path) -> None:
     """Removes the files of rows; the folder stays if it holds others."""
+    if folder.is_symlink() or not folder.is_dir():
+        return
     for path in folder.iterdir():
         if NAME.fullmatch(path.name) or path.name == LOCK:
             path.unlink()

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dml.core.errors import UserError
-from dml.core.row_store import open_store_folder, remove_store_folder
+from dml.core.row_store import hold_store_folder, remove_store_folder
 from dml.data.image_names import take_images
 from dml.retrieval import embedding_file
 from dml.retrieval.embedding_file import ImageEmbeddings
@@ -66,7 +66,19 @@ def check_append(request: Request, path: Path, overwrite: bool, thumbnails: int)
 
 
 def append_images(request: Request, path: Path) -> ImageEmbeddings:
-    """Embeds what is new or has changed, and writes it with the other rows of a file."""
+    """Embeds what is new or has changed, and writes it with the other rows of a file.
+
+    Another call that embeds into this file is refused meanwhile: it would lose these rows.
+    """
+    folder = unfinished_folder(path)
+    with hold_store_folder(folder):
+        written = _append(request, path)
+    remove_store_folder(folder)
+    return embedding_file.open_embeddings(path) if written.has_codes else written
+
+
+def _append(request: Request, path: Path) -> ImageEmbeddings:
+    """Returns the file with what was appended; its folder of rows is held."""
     old = embedding_file.open_embeddings(path, "append", decoded=False)
     check_known(old, path)
     source = Path(str(request.images))
@@ -85,15 +97,11 @@ def append_images(request: Request, path: Path) -> ImageEmbeddings:
         raise UserError(f"append: no image is left in {source}; {path} stays as it is")
     check_labels(old, labels, merge)
     with translate_resource_errors():
-        folder = unfinished_folder(path)
-        with open_store_folder(folder):
-            rows, made_by = None, old.made_by
-            if images is not None:
-                rows, made_by = _embed_changes(request, old, images, merge, states, path)
-            made = join_rows(old, merge, rows, names, labels, states, made_by)
-            index_changes = old.embeddings, merge.old_rows
-            embedding_file.write_embeddings(path, made)
-        remove_store_folder(folder)
+        rows, made_by = None, old.made_by
+        if images is not None:
+            rows, made_by = _embed_changes(request, old, images, merge, states, path)
+        made = join_rows(old, merge, rows, names, labels, states, made_by)
+        embedding_file.write_embeddings(path, made)
     log.warning(
         "append: %s added, %s embedded again, %s dropped, %s kept",
         f"{merge.added:,}",
@@ -102,8 +110,8 @@ def append_images(request: Request, path: Path) -> ImageEmbeddings:
         f"{int((merge.old_rows >= 0).sum()):,}",
     )
     written = embedding_file.open_embeddings(path, decoded=False)
-    move_index(path, *index_changes, written.embeddings)
-    return embedding_file.open_embeddings(path) if written.has_codes else written
+    move_index(path, old.embeddings, merge.old_rows, written.embeddings)
+    return written
 
 
 def _embed_changes(

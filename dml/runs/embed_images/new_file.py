@@ -14,7 +14,7 @@ from dml.core.atomic_io import output_folder
 from dml.core.errors import UserError, first_line
 from dml.core.outputs import check_output
 from dml.core.progress import show_task
-from dml.core.row_store import open_store_folder, remove_store_folder
+from dml.core.row_store import hold_store_folder, remove_store_folder
 from dml.data.decode import map_in_threads
 from dml.data.image_dataset import ImageSource
 from dml.data.image_index import ImageIndex, describe_images
@@ -69,7 +69,7 @@ def embed_all(request: Request, path: Path, overwrite: bool, thumbnails: int) ->
     _advise_to_append(request, path, made_by, model.index)
     output_folder(path.parent)
     folder = unfinished_folder(path)
-    with translate_resource_errors(), open_store_folder(folder):
+    with translate_resource_errors(), hold_store_folder(folder):
         rows = embed_rows(model, made_by, folder, content)
         views = rows[:, 1:] if request.views else None
         vectors, compression = rows[:, 0], None

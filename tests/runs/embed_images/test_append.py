@@ -267,6 +267,37 @@ def test_an_interrupted_call_leaves_the_file_and_continues(photos, monkeypatch, 
     check_equal(made)
 
 
+@pytest.mark.promise(
+    "guides/use_your_network.md",
+    "two `dml embed` commands write the same file: the second one is refused while the first runs",
+)
+def test_two_calls_at_the_same_time(photos, monkeypatch):
+    """The second would read the file before the rows of the first are in it."""
+    embed()
+    draw(photos / "kind3" / "00.png", 95)
+    refused = []
+    list_again = append.list_again
+
+    def list_meanwhile(*more):
+        images = list_again(*more)
+        if not refused:
+            refused.append(True)
+            before = Path("x.npz").read_bytes()
+            for options in ({}, {"append": False, "overwrite": True}):
+                with pytest.raises(UserError, match="is being written by process"):
+                    embed(**options)
+            assert Path("x.npz").read_bytes() == before
+        return images
+
+    monkeypatch.setattr(append, "list_again", list_meanwhile)
+    check_equal(embed())
+    assert refused
+    assert not Path(".x.npz.partial").exists()
+    with pytest.raises(UserError):
+        embed("photos/none")
+    assert not Path(".x.npz.partial").exists()
+
+
 def test_the_index_follows(photos, monkeypatch):
     faiss = pytest.importorskip("faiss")
     embed()
