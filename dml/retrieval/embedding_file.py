@@ -261,6 +261,49 @@ def open_for_search(path: str | Path) -> SearchedFile:
     return SearchedFile(stored, TextColumn(paths, "paths"), texts)
 
 
+class EmbeddedFiles(NamedTuple):
+    """How the images of a file's rows were when they were embedded; None: not known.
+
+    Attributes:
+        roots: N folders, lists or images by which they were listed, without links.
+        sizes: N bytes.
+        times: N times of their last change in nanoseconds, −1 for one that is not known.
+    """
+
+    roots: TextColumn | None = None
+    sizes: np.ndarray | None = None
+    times: np.ndarray | None = None
+
+
+def read_embedded_files(path: str | Path) -> EmbeddedFiles:
+    """Returns the states of the images of a file, of which roots are read row by row.
+
+    Raises:
+        UserError: the file cannot be read.
+    """
+    with _described_errors(path, "embeddings"):
+        if Path(path).suffix == PARQUET:
+            columns = read_columns(Path(path), tuple(OF_FILES))
+        else:
+            columns = {}
+            with open_regular(path) as raw, np.lib.npyio.NpzFile(raw, allow_pickle=False) as file:
+                for name in OF_FILES:
+                    if name in file:
+                        columns[name] = _map_or_read(Path(path), file, name)
+    if not OF_FILES.keys() <= columns.keys():
+        return EmbeddedFiles()
+    roots, sizes, times = (columns[name] for name in OF_FILES)
+    return EmbeddedFiles(TextColumn(roots, "roots"), sizes, times)
+
+
+def _map_or_read(path: Path, file: Any, name: str) -> np.ndarray:
+    """Returns an array of an `.npz` file: mapped if it is large."""
+    try:
+        return map_array(path, name)
+    except ValueError:
+        return _read_small(file, name)  # it says what is wrong
+
+
 def note_gallery(path: str | Path) -> None:
     """Prints a note if an `.npz` file has a gallery, which a search leaves out."""
     if Path(path).suffix == PARQUET:
@@ -282,10 +325,7 @@ def _read_searched_npz(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any
         for name in (*COLUMNS, "splits"):
             if name not in file:
                 continue
-            try:
-                values = map_array(path, name)
-            except ValueError:
-                values = _read_small(file, name)  # it says what is wrong
+            values = _map_or_read(path, file, name)
             if name in COLUMNS:
                 columns[name] = _check_texts(values, name)
     return arrays, columns

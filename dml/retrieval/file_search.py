@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,14 +19,17 @@ from dml.core.errors import UserError
 from dml.core.plain_text import print_plain
 from dml.retrieval.compressed_search import nearest_codes
 from dml.retrieval.embedding_file import (
+    EmbeddedFiles,
     ImageEmbeddings,
     SearchedFile,
     note_gallery,
     open_for_search,
+    read_embedded_files,
 )
 from dml.retrieval.exact.streamed_search import VectorRows, find_nearest
 from dml.retrieval.vector_lengths import describe_lengths
 
+UNKNOWN = -1  # a time in a file of embeddings
 SAMPLE = 1000  # rows of a file of which the lengths are compared
 DUPLICATE = 1e-3  # largest distance, of the query's length 1: float16 has three digits
 
@@ -73,7 +77,8 @@ def read_queries(
     file = open_for_search(path)
     note_gallery(path)
     stored = file.stored
-    query_rows = np.array([_find_row(str(query), file) for query in queries])
+    states = cache(partial(read_embedded_files, path))  # few files are searched for their images
+    query_rows = np.array([_find_row(str(query), file, states) for query in queries])
     is_new = query_rows < 0
     names = np.array(list(map(str, queries)), object)
     names[~is_new] = file.paths[query_rows[~is_new]]
@@ -252,8 +257,8 @@ def _numbers(embeddings: np.ndarray) -> np.ndarray:
     return embeddings.astype(np.float64 if embeddings.itemsize > 4 else np.float32)
 
 
-def _find_row(query: str, file: SearchedFile) -> int:
-    """Returns the row of a query; −1 for an image that is not in the file."""
+def _find_row(query: str, file: SearchedFile, read_states: Callable[[], EmbeddedFiles]) -> int:
+    """Returns the row of a query; −1 for an image that is not in the file, or has changed since."""
     if query.isdecimal() and not Path(query).exists():
         count = len(file.paths)
         if int(query) >= count:
@@ -262,10 +267,48 @@ def _find_row(query: str, file: SearchedFile) -> int:
     paths = file.paths.read_all()
     alike = np.flatnonzero(np.char.endswith(paths, Path(query).name))
     target = _resolve(query)
-    for row in alike:
-        if target is not None and _resolve(paths[row]) == target:
-            return int(row)
+    if target is None or not len(alike):
+        return -1
+    states = read_states()
+    for row in alike.tolist():
+        if _resolve(paths[row]) == target and _is_unchanged(target, row, states):
+            return row
+    for row in alike.tolist():  # in another current folder
+        if _is_below_root(target, paths[row], row, states):
+            return row
     return -1
+
+
+def _is_unchanged(image: str, row: int, states: EmbeddedFiles) -> bool:
+    """Returns whether an image is as it was when a row was embedded, as far as that is known."""
+    if states.sizes is None or states.times is None:
+        return True
+    try:
+        status = os.stat(image)
+    except OSError:  # it is gone, or a part of a file; its row is there
+        return True
+    is_time = states.times[row] in (UNKNOWN, status.st_mtime_ns)
+    return bool(states.sizes[row] == status.st_size and is_time)
+
+
+def _is_below_root(image: str, path: str, row: int, states: EmbeddedFiles) -> bool:
+    """Returns whether an image is that of a row: below its root, with its size and time.
+
+    Args:
+        image: its path without links.
+        path: of the row, as seen from the folder in which it was embedded.
+        row: its number.
+        states: of the rows.
+    """
+    if states.roots is None or states.times is None or states.times[row] == UNKNOWN:
+        return False
+    (root,) = states.roots[[row]]
+    folder = root if os.path.isdir(root) else os.path.dirname(root)
+    if not image.startswith(os.path.join(folder, "")):
+        return False
+    below = os.path.relpath(image, folder)
+    is_below = f"{os.sep}{path}".endswith(f"{os.sep}{below}")
+    return is_below and os.path.exists(image) and _is_unchanged(image, row, states)
 
 
 def _resolve(path: str) -> str | None:

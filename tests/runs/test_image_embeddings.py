@@ -1,6 +1,8 @@
 import io
+import os
 import re
 import shutil
+import time
 
 import numpy as np
 import pandas as pd
@@ -352,3 +354,38 @@ def test_without_labels_no_columns_of_labels(net, photos, tmp_path):
     dml.embed(net, photos / "kind1" / "05.png", tmp_path / "y.parquet", thumbnails=16)
     names = parquet.read_schema(tmp_path / "y.parquet").names
     assert names == ["embeddings", "paths", *of_files, "image"]
+
+
+@pytest.mark.promise(
+    "guides/use_your_network.md",
+    "an image of the file was replaced, or the current folder is another one: its row answers only "
+    "if the image is the one that was embedded",
+)
+@pytest.mark.parametrize("suffix", [".npz", ".parquet"])
+def test_a_query_is_a_row_only_if_it_is_the_image_that_was_embedded(
+    net, photos, tmp_path, monkeypatch, suffix
+):
+    past = time.time() - 60
+    for path in photos.rglob("*.png"):
+        os.utime(path, (past, past))
+    monkeypatch.chdir(tmp_path)
+    file = str(tmp_path / f"x{suffix}")
+    dml.embed(net, "photos", file)
+    inside = dml.search(file, ["photos/kind1/05.png"], k=3)
+    assert inside["query_label"].tolist() == ["kind1"] * 3
+    (tmp_path / "other" / "photos" / "kind1").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "other")
+    outside = dml.search(file, ["../photos/kind1/05.png"], k=3)  # the same image
+    assert outside["path"].tolist() == inside["path"].tolist()
+    assert outside["query_label"].tolist() == ["kind1"] * 3
+    Image.effect_noise((9, 9), 200).save("photos/kind1/05.png")  # another image of this name
+    other = dml.search(file, ["photos/kind1/05.png"], k=3)
+    assert other["query_label"].isna().all()
+    monkeypatch.chdir(tmp_path)
+    _replace(tmp_path / "photos/kind1/05.png")
+    replaced = dml.search(file, ["photos/kind1/05.png"], k=3)
+    assert replaced["query_label"].isna().all()
+    assert replaced["distance"].tolist() != inside["distance"].tolist()
+    (tmp_path / "photos/kind1/05.png").unlink()
+    gone = dml.search(file, ["photos/kind1/05.png"], k=3)  # its row is still there
+    assert gone["distance"].tolist() == inside["distance"].tolist()
