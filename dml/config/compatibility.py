@@ -324,11 +324,29 @@ def _find_idle_options(config: Config) -> Iterator[str]:
     head, hidden = config.embedder.get("head"), config.embedder.get("hidden")
     if head not in (None, "mlp") and hidden not in (None, HIDDEN):
         yield f"embedder.hidden has no effect with embedder.head={head}; mlp uses it"
+    embedder, search = config.embedder, config.search
+    if embedder.get("pooling") == "native" and embedder.get("token_pooling") == "mean":
+        yield "embedder.token_pooling has no effect with embedder.pooling=native; avg uses it"
+    if search is not None and search.pruning and SPLITS[config.protocol.splits].folds == 1:
+        yield "search.pruning has no effect with one fold: a trial is scored at its end"
     if stopping.min_delta and stopping.patience is None:
         yield "protocol.stopping.min_delta has no effect without protocol.stopping.patience"
     if data.micro_batch is not None and data.micro_batch >= data.batch_size:
         yield f"data.micro_batch has no effect: it is not below data.batch_size={data.batch_size}"
+    yield from _find_idle_augmentations(config)
     yield from _find_idle_optimizer_options(config)
+
+
+def _find_idle_augmentations(config: Config) -> Iterator[str]:
+    """Yields notes on shifts and rotations that the augmentation leaves out."""
+    transform = config.transform
+    if transform.target is not None:
+        return
+    chosen = transform.augmentation
+    if transform.degrees and chosen != "random_affine":
+        yield f"transform.degrees has no effect with {chosen} (transform.augmentation)"
+    if transform.padding and chosen not in ("random_crop", "random_affine"):
+        yield f"transform.padding has no effect with {chosen} (transform.augmentation)"
 
 
 def _find_idle_optimizer_options(config: Config) -> Iterator[str]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from dml.config.options import is_below
 from dml.core.errors import nearest
 
 KEYS = {"low", "high", "log", "int", "step", "choices"}
@@ -19,6 +20,15 @@ OF_TRIALS = {
     "seed": "each trial has a seed of its own; search on one seed, and train the best with others",
     "protocol.repeats": "a trial trains one repeat; the best configuration trains all",
 }
+
+
+# Which images there are: they are read once, before the search.
+OF_IMAGES = (
+    "data.background", "data.classes", "data.crop", "data.exif_orientation", "data.images",
+    "data.images_per_class_at_most", "data.max_pixels", "data.query_gallery", "data.reader",
+    "data.root", "data.skip_corrupt", "protocol.split_seed", "protocol.splits",
+    "protocol.test_share", "protocol.validation_share",
+)  # fmt: skip
 
 
 def merge_spaces(space: dict[str, Any], grid: bool = False) -> dict[str, dict[str, Any]]:
@@ -69,6 +79,8 @@ def find_problems(space: dict[str, Any], options: dict[str, Any]) -> Iterator[tu
     if grid and options["search.trials"] > grid_size(space):
         trials, size = options["search.trials"], grid_size(space)
         yield "search.trials", f"{trials} is above the {size} combinations of the choices"
+    if grid and options["search.try_defaults"]:
+        yield "search.try_defaults", "a grid tries all combinations of the choices; leave it out"
 
 
 def _flatten_ranges(node: dict[str, Any], path: str) -> Iterator[tuple[str, Any]]:
@@ -99,6 +111,8 @@ def _find_fixed_option(name: str) -> str:
         return OF_TRIALS[name]
     if name.startswith("search."):
         return "options of the search cannot be searched"
+    if is_below(name, OF_IMAGES):
+        return "all trials have the same images, so that their scores can be compared"
     return ""
 
 

@@ -41,7 +41,7 @@ from dml.methods.plain import Plain
 from dml.methods.reference_losses import disable_normalization
 from dml.models.backbones import Backbone, check_training_mode, complete
 from dml.models.embedder import Embedder, compile_backbone
-from dml.models.freezing import freeze_backbone
+from dml.models.freezing import find_frozen, freeze_backbone
 from dml.models.identity import Identity
 from dml.models.lora import add_adapters
 from dml.models.weights import WeightFile
@@ -310,6 +310,8 @@ class Builder:
             embedder.backbone.to(memory_format=torch.channels_last)
         if world.size > 1 and not embedder.freeze_batch_norm:
             synchronize_batch_norm(embedder, device)
+            if part not in ("all", LORA):  # other layers stand in the place of the frozen ones
+                embedder.keep_in_evaluation_mode(find_frozen(embedder.backbone))
         compile_backbone(embedder, self.config.compile)
         return embedder
 

@@ -15,13 +15,14 @@ from packaging.version import Version
 
 from dml.config.check import check
 from dml.config.command_line import is_multirun
+from dml.config.derived import find_derived
 from dml.config.explain import compose_config
 from dml.config.identity import flatten, identity
 from dml.config.options import merge_words
 from dml.config.own_code import record_own_code
 from dml.config.presets import apply_params, split_params, split_trust
 from dml.config.schema import LORA, Config
-from dml.core.atomic_io import write_json
+from dml.core.atomic_io import read_json, write_json
 from dml.core.deadline import end_in_time
 from dml.core.errors import ConfigError, UserError, translate_custom_errors
 from dml.core.installation import shell_command
@@ -121,6 +122,7 @@ def resume(path: str | Path, words: Sequence[str] = (), trust: bool = False) -> 
         raise ConfigError(
             [f"resume: {path} is an exported network, not a run; resume=<run folder> continues one"]
         )
+    _refuse_derived(folder)
     options = merge_words(stored, words)
     before = identity(stored)
     changed = [name for name, value in identity(options).items() if before.get(name) != value]
@@ -137,6 +139,20 @@ def resume(path: str | Path, words: Sequence[str] = (), trust: bool = False) -> 
     if note := refuse_changed_code(folder, config):
         print_line(f"note: {note}")
     return run(config, None, folder=folder)
+
+
+def _refuse_derived(folder: RunFolder) -> None:
+    """Raises ConfigError for a search of options from which others follow.
+
+    The stored config has the values that followed at its start; a trial has others.
+    """
+    if folder.summary.exists():  # it is finished
+        return
+    derived = read_json(folder.derived) or {}
+    names = sorted({name for others in derived.values() for name in others})
+    if names:
+        problem = f"{', '.join(names)} would not follow from what is searched"
+        raise ConfigError([f"resume: {problem}; type the command in {folder.command} instead"])
 
 
 @restored_process_state()
@@ -345,9 +361,12 @@ class Experiment:
 
         with write_log(self.folder.path, "search"):
             self.begin()
+            if not self.folder.derived.exists():
+                write_json(self.folder.derived, find_derived(self.context.config))
             with track_run(self.tracker, describe_run(self.context, self.folder)):
                 outcome = search(self.context, stop, self.folder, self.tracker).report()
         self.context = self.context.with_values(outcome["params"])
+        self.folder.write_trained(self.context.config)
         return outcome
 
     def _lock(self, stack: ExitStack, stop: StopRequest) -> dict[str, Any] | None:

@@ -145,11 +145,17 @@ def write_export(
 
 
 def _write_texts(folder: Path, run: RunFolder, weights: dict[str, Tensor]) -> str:
-    """Writes the config and the record of a run, and returns the digest of texts and weights."""
+    """Writes the config of a network, and returns the digest of texts and weights.
+
+    After a search it holds the values that were found: it is read alone, as from the hub.
+    """
     texts = {}
-    for source in (run.config, run.best):
-        if source.exists():
-            texts[source.name] = drop_digest(read_regular_text(source))
+    if run.trained.exists():
+        texts[run.config.name] = drop_digest(read_regular_text(run.trained))
+    else:
+        for source in (run.config, run.best):
+            if source.exists():
+                texts[source.name] = drop_digest(read_regular_text(source))
     digest = digest_export(texts, weights)
     texts[run.config.name] = write_digest(texts[run.config.name], digest)
     for name, text in texts.items():

@@ -113,7 +113,8 @@ def load(
     network = embedder.to(device), nn.Sequential(*steps)
     if not loss:
         return network
-    trained = load_loss(config, source, embedder.embedding_size, repeat or 0, fold or 0)
+    of_run = load_config(source, trust=trust)  # a head stands on a network with another config
+    trained = load_loss(of_run, source, embedder.embedding_size, repeat or 0, fold or 0)
     return *network, trained.to(device)
 
 

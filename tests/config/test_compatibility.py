@@ -15,8 +15,26 @@ IDLE = [
         ["protocol.stopping.patience=null"],
         "protocol.stopping.patience=3",
     ),
+    ("embedder.token_pooling=mean", ["embedder.pooling=native"], "embedder.pooling=avg"),
+    (
+        "transform.degrees=5",
+        ["transform.augmentation=none", "transform.padding=0"],
+        "transform.augmentation=random_affine",
+    ),
+    (
+        "transform.padding=3",
+        ["transform.augmentation=none", "transform.degrees=0"],
+        "transform.augmentation=random_affine",
+    ),
     ("data.micro_batch=128", ["data.batch_size=128"], "data.batch_size=256"),
 ]
+
+
+def test_pruning_needs_several_folds(composed):
+    words = ("search=bayes", "loss=contrastive", "search.pruning=true")
+    (note,) = find_notes(check(composed(*words, "data=digits", "protocol=validation")))
+    assert note.startswith("search.pruning has no effect with one fold")
+    assert not [*find_notes(check(composed(*words, "data=digits", "protocol=mlrc")))]
 
 
 @pytest.mark.parametrize(("option", "idle", "needed"), IDLE)

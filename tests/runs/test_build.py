@@ -6,10 +6,16 @@ import timm
 import torch
 from PIL import Image
 from timm.data import create_transform, resolve_model_data_config
+from timm.layers import convert_sync_batchnorm
 from torchvision.transforms.functional import pil_to_tensor
 
+from dml.config.check import check
+from dml.core.torch_internals import BatchNorm
+from dml.data.protocol import create_jobs
+from dml.runs import build
 from dml.runs.build import Builder
 from dml.runs.load import compose_network
+from dml.training.process_group import SINGLE_PROCESS
 
 
 @pytest.fixture(scope="module")
@@ -47,3 +53,39 @@ def test_bn_inception_gets_blue_green_red_of_255_levels_minus_the_mean(photo):
     pixels = transforms.test(pil_to_tensor(photo)).float()
     for channel, (color, mean) in enumerate(((2, 104), (1, 117), (0, 128))):
         torch.testing.assert_close(made[channel], pixels[color] - mean)
+
+
+class TwoProcesses:
+    """A group of two processes, of which this is the first."""
+
+    size = 2
+
+    def run_main_first(self, build):
+        return build()
+
+
+@pytest.mark.parametrize("train", ["none", 1, 2])
+def test_frozen_statistics_stay_with_several_processes(composed, monkeypatch, train):
+    """Other layers take the place of BatchNorm then, after the backbone was frozen."""
+    words = ("data=digits", "backbone=timm", "backbone.model=test_resnet", "backbone.weights=none")
+    config = check(composed(*words, f"backbone.train={train}", "transform.size=32"))
+    builder = Builder(config)
+    (job, *_) = create_jobs(config.protocol.splits, 1, builder.index())
+
+    def frozen(network):
+        layers = [layer for layer in network.backbone.modules() if isinstance(layer, BatchNorm)]
+        return [not layer.training for layer in layers]
+
+    alone = builder.network(job.train, SINGLE_PROCESS, torch.device("cpu"))
+    expected = frozen(alone.train())
+    assert any(expected)
+
+    def synchronize(network, device):
+        for name, child in network.named_children():
+            network.add_module(name, convert_sync_batchnorm(child))
+
+    monkeypatch.setattr(build, "synchronize_batch_norm", synchronize)
+    several = builder.network(job.train, TwoProcesses(), torch.device("cpu"))
+    assert frozen(several.train()) == expected
+    several.eval()
+    assert frozen(several.train()) == expected

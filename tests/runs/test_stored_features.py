@@ -167,6 +167,20 @@ def test_a_head_loads_with_the_network_below_it(run_tiny, on_features, tmp_path)
     assert expected == pytest.approx(by_hand.numpy(), abs=1e-5)
 
 
+def test_the_loss_of_a_head_is_loaded_with_its_own_config(run_tiny, on_features, tmp_path):
+    """It was that of the network below."""
+    _, network = run_tiny("protocol.epochs=0", "loss=ms")
+    file = tmp_path / "digits.npz"
+    dml.embed(network, "data=digits", file, features=True)
+    _, head = on_features("loss=proxy_anchor", *SHORT, "data.batch_size=32", file=file)
+    embedder, _, loss = dml.load(head, loss=True)
+    trained = torch.load(head / "checkpoints/repeat0-fold0/best.pt", weights_only=True)
+    (proxies,) = trained["method"].values() if "method" in trained else trained["loss"].values()
+    assert any(torch.equal(value, proxies) for value in loss.state_dict().values())
+    assert len(loss.classes) == len(proxies)
+    assert embedder.embedding_size == 8
+
+
 @pytest.mark.parametrize(
     ("words", "problem"),
     [

@@ -60,6 +60,8 @@ class RunFolder:
         journal: all trials of a search; can be opened with `optuna-dashboard`.
         trials: folders of a search's trials.
         best: parameters of a search's best trial, for `params=`.
+        trained: the config with these parameters, and with what follows from them.
+        derived: the options that follow from the searched ones.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -78,6 +80,8 @@ class RunFolder:
         self.journal = self.search / "journal.log"
         self.trials = self.search / "trials"
         self.best = self.path / "best.yaml"
+        self.trained = self.search / "trained.yaml"
+        self.derived = self.search / "derived.json"
 
     @classmethod
     def of(cls, config: Config) -> RunFolder:
@@ -123,6 +127,10 @@ class RunFolder:
         kept = [word for word in overrides if not word.startswith("overwrite=")]
         words = mask_words(kept)
         write_text(self.command, f"{shell_command('train')} {shlex.join(words)}".rstrip() + "\n")
+
+    def write_trained(self, config: Config) -> None:
+        """Writes the resolved config of the networks that are trained after a search."""
+        write_text(self.trained, OmegaConf.to_yaml(mask_options(config.plain)))
 
     def check_dataset(self, index: ImageIndex, trained: Sequence[str] = ()) -> None:
         """Stores name, size and fingerprint of the dataset, or compares them.
@@ -241,15 +249,19 @@ def load_config(
     Raises:
         ConfigError: the config is absent or damaged, or names what needs `trust`.
     """
+    folder = RunFolder(run_folder)
     options = load_options(run_folder, trust)
+    has_trained = bool(options.get("search")) and folder.trained.exists()
+    if has_trained:
+        options = _load_stored(folder.trained, folder.path, trust)
     options["device"] = "auto"
     if data_root is not None:
         options["data"]["root"] = data_root
         if "root" in options["data"]["reader"]:
             options["data"]["reader"]["root"] = data_root
-    best = RunFolder(run_folder).best
-    if options.get("search") and best.exists():
-        options = _with_best(options, best, trust)
+    is_of_earlier_version = bool(options.get("search")) and not has_trained
+    if is_of_earlier_version and folder.best.exists():
+        options = _with_best(options, folder.best, trust)
     return check(options)
 
 
@@ -271,10 +283,17 @@ def load_options(
         ConfigError: the config is absent or damaged, or names what needs `trust`.
     """
     recover_folder(Path(run_folder))  # of an export that was killed
-    path = RunFolder(run_folder).config
-    options = _read_yaml(path, StoredRun(path.parent).parse)
+    folder = RunFolder(run_folder)
+    return _load_stored(folder.config, folder.path, trust, trains, words)
+
+
+def _load_stored(
+    path: Path, folder: Path, trust: bool, trains: bool = False, words: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Returns the options in a file of a run; see `load_options`."""
+    options = _read_yaml(path, StoredRun(folder).parse)
     typed = {word.partition("=")[0] for word in words}
-    is_export = (path.parent / WEIGHTS).exists()
+    is_export = (folder / WEIGHTS).exists()
     loads_weights = options["backbone"].get("train") == LORA and not is_export
     check_content(options, path, trust, trains, typed, loads_weights)
     options["overwrite"] = False  # it applied to the earlier run only

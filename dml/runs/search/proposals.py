@@ -97,7 +97,7 @@ def _sample(
 
 
 def clip(values: Params, space: Space) -> Params:
-    """Returns values within the ranges of a space; without `null` and unknown choices."""
+    """Returns values in the ranges of a space, on their steps; without `null` and other choices."""
     clipped: Params = {}
     for name, value in values.items():
         interval = space[name]
@@ -106,7 +106,11 @@ def clip(values: Params, space: Space) -> Params:
                 clipped[name] = value
         elif value is not None:
             assert isinstance(interval, FloatDistribution | IntDistribution)
-            clipped[name] = type(interval.low)(min(max(value, interval.low), interval.high))
+            inside = min(max(value, interval.low), interval.high)
+            if interval.step is not None:
+                steps = round((inside - interval.low) / interval.step)
+                inside = min(interval.low + steps * interval.step, interval.high)
+            clipped[name] = type(interval.low)(inside)
     return clipped
 
 

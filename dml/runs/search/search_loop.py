@@ -12,6 +12,7 @@ from optuna import TrialPruned
 from optuna.trial import FrozenTrial, TrialState
 
 from dml.config.options import get_option
+from dml.config.schema import Config
 from dml.config.search_space import merge_spaces
 from dml.core.errors import RunStopped, UserError, first_line, refuse_exits
 from dml.core.fault_injection import fault_point
@@ -25,7 +26,7 @@ from dml.runs.context import RunContext
 from dml.runs.folder.run_folder import RunFolder
 from dml.runs.job import Result
 from dml.runs.job_scores import COLLAPSED
-from dml.runs.search.proposals import Params, clip, create_distributions
+from dml.runs.search.proposals import Params, Space, clip, create_distributions
 from dml.runs.search.range_check import check_ranges
 from dml.runs.search.storage import StorageError
 from dml.runs.search.study import REASON, Study
@@ -76,8 +77,7 @@ def _search(context: RunContext, stop: Stop, folder: RunFolder, tracker: Tracker
         print_line(f"note: {note}")
     study = Study(folder, config.search, space, config.seed)
     if config.search.try_defaults:
-        options = config.plain
-        study.first = clip({name: get_option(options, name) for name in space}, space)
+        study.first = _read_defaults(config, space)
     others = HolderWait(REMEDY)
     while study.has_open_trials():
         with show_task(_describe_position(study, context).describe()):
@@ -90,6 +90,21 @@ def _search(context: RunContext, stop: Stop, folder: RunFolder, tracker: Tracker
     _track(context, study, tracker)
     fault_point("after_search")
     return study
+
+
+def _read_defaults(config: Config, space: Space) -> Params:
+    """Returns the values of the config for the first trial; prints a note on those that differ."""
+    defaults = {name: get_option(config.plain, name) for name in space}
+    ratio = config.optim.loss_lr_ratio
+    if config.optim.loss_lr is None and "optim.loss_lr" in space and ratio is not None:
+        defaults["optim.loss_lr"] = config.optim.lr * ratio
+    first = clip(defaults, space)
+    for name, value in defaults.items():
+        if name not in first:
+            print_line(f"note: search.try_defaults: {name} has no default in its range")
+        elif first[name] != value:
+            print_line(f"note: search.try_defaults: {name} is {first[name]} instead of {value}")
+    return first
 
 
 def _track(context: RunContext, study: Study, tracker: Tracker) -> None:
@@ -127,13 +142,31 @@ def _run_trial(context: RunContext, study: Study, trial: FrozenTrial, stop: Stop
             study.release()
             raise
         state, reason = TrialState.FAIL, first_line(error)
-        gc.collect()
-        torch.cuda.empty_cache()  # does nothing where CUDA was not used
     fault_point("before_trial_end")
     study.finish(trial, state, value, reason)
     fault_point("after_trial_end")
     study.delete_checkpoints(trial.number)
     _print_trial(study, trial, context.config.protocol.select_metric)
+    if state == TrialState.FAIL:
+        _free_memory()
+
+
+def _free_memory() -> None:
+    """Frees the memory of a failed trial.
+
+    Raises:
+        UserError: the trial has lost the GPU's context, so that no other can be trained here.
+    """
+    gc.collect()
+    try:
+        torch.cuda.empty_cache()  # does nothing where CUDA was not used
+        if torch.cuda.is_initialized():
+            torch.cuda.synchronize()
+    except RuntimeError as error:
+        raise UserError(
+            f"search: a failed trial has lost the GPU's context ({first_line(error)}); the same "
+            f"command continues with the next trial"
+        ) from error
 
 
 def _validate(context: RunContext, study: Study, trial: FrozenTrial, stop: Stop) -> float:

@@ -35,6 +35,16 @@ def test_values_are_clipped_to_the_ranges():
     assert clip(values, create_distributions(ranges)) == {"a": 2.0, "c": 2, "d": 8}
 
 
+@pytest.mark.parametrize(("value", "expected"), [(25, 32), (23, 16), (41, 48), (99, 64), (1, 16)])
+def test_defaults_of_a_range_with_steps(value, expected):
+    ranges = {"a": {"low": 16, "high": 64, "step": 16, "int": True}}
+    space = create_distributions(ranges)
+    assert clip({"a": value}, space) == {"a": expected}
+    floats = create_distributions({"a": {"low": 0.1, "high": 0.9, "step": 0.2}})
+    for number in (0.1, 0.2, 0.35, 0.89, 0.9, 5.0):
+        assert floats["a"]._contains(clip({"a": number}, floats)["a"])
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_the_first_trials_cover_all_ranges_evenly(seed):
     """A quarter of them in each quarter of a range: of numbers, of exponents, of whole numbers."""
