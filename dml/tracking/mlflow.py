@@ -183,11 +183,15 @@ class MLflowTracker(Tracker):
                 return
             options = {**trial["params"], **trial.get("options", {})}
             tags = {"job_type": "trial", "trial": trial["number"], "state": trial["state"]}
-            self._open(MAIN, self._main_tags(), None)  # its options are those of the best trial
-            sent = self._open(part, tags, options)
-            if trial["value"] is not None:
-                self._add_scores(sent, {"score": float(trial["value"])})
-            self._close(part, "FAILED" if trial["state"] == "fail" else "FINISHED")
+            with FileLock(self.info.folder / "mlflow.lock"):
+                self._look_again()  # another process of the search may have sent it
+                if self._is_complete(part):
+                    return
+                self._open(MAIN, self._main_tags(), None)  # its options are those of the best trial
+                sent = self._open(part, tags, options)
+                if trial["value"] is not None:
+                    self._add_scores(sent, {"score": float(trial["value"])})
+                self._close(part, "FAILED" if trial["state"] == "fail" else "FINISHED")
 
         self._attempt(send_trial)
 
@@ -245,6 +249,16 @@ class MLflowTracker(Tracker):
         with self._lock_database():
             client = self.mlflow.MlflowClient(tracking_uri=self.uri)
         self._experiment_id = self._find_experiment(client)
+        self._client, self._sent = client, self._find_sent(client)
+
+    def _look_again(self) -> None:
+        """Asks for the runs that MLflow has now; those that are open here stay as they are."""
+        for part, known in self._find_sent(self._client).items():
+            if part not in self._sent or not self._sent[part].is_open:
+                self._sent[part] = known
+
+    def _find_sent(self, client: Any) -> dict[str, _Sent]:
+        """Returns what MLflow has of this run: part → run of MLflow."""
         condition = f"tags.`{RUN}` = '{self.info.run_id}'"
         page = None
         sent: dict[str, _Sent] = {}
@@ -260,7 +274,7 @@ class MLflowTracker(Tracker):
                 known = _Sent(run.info.run_id, COMPLETE in tags, set(run.data.params))
                 known.metrics = set(run.data.metrics)
                 sent.setdefault(tags.get(PART, ""), known)
-        self._client, self._sent = client, sent
+        return sent
 
     @contextmanager
     def _lock_database(self) -> Iterator[None]:

@@ -164,6 +164,23 @@ def test_trials_are_children_with_their_options(two_folds, store):
     assert trials[1].data.params["optim.lr"] == "1.0"  # and not that of another trial
 
 
+@pytest.mark.parametrize("order", [(0, 1, 0, 1, 0, 1), (0, 0, 1, 1, 0, 1)])
+def test_processes_of_a_search_send_each_trial_once(two_folds, store, order):
+    """Each sends the finished trials of all, as it sees them."""
+    info, _ = two_folds
+    trackers = MLflowTracker(), MLflowTracker()
+    with track_run(trackers[0], info), track_run(trackers[1], info):
+        for count, number in enumerate(order):
+            for trial in TRIALS[: count // 2 + 1]:
+                trackers[number].trial_done(trial)
+    assert len(store.runs()) == len(store.parts()) == 4
+    assert [store.parts()[f"trial{number}"].info.status for number in range(3)] == [
+        "FINISHED",
+        "FINISHED",
+        "FAILED",
+    ]
+
+
 @pytest.mark.parametrize(
     ("error", "status"),
     [(UserError("x"), "FAILED"), (RunStopped("x", 75), "KILLED"), (RunStopped("x", 143), "KILLED")],
