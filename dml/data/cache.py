@@ -23,7 +23,7 @@ from dml.core.fault_injection import fault_point
 from dml.core.locks import wait_for_lock
 from dml.core.progress import show_progress
 from dml.core.signals import raise_on_signals
-from dml.data.decode import DECODER, is_opaque_format, load_image, map_in_threads
+from dml.data.decode import BACKGROUND, DECODER, is_opaque_format, load_image, map_in_threads
 from dml.data.image_dataset import ImageSource
 from dml.data.image_index import ImageIndex, file_of, hash_listing
 from dml.data.transforms import ShorterSide
@@ -116,9 +116,15 @@ def _advise(error: OSError) -> str:
 
 
 def _may_be_transparent(index: ImageIndex) -> bool:
-    """Returns whether the background may matter; False keeps caches of earlier versions valid."""
+    """Returns whether the background may matter; False keeps caches of earlier versions valid.
+
+    Without a check of the images their names tell it; another background counts in any case, since
+    a file may hold another format than its name says.
+    """
     if index.transparent is not None:
         return index.transparent > 0
+    if index.background != BACKGROUND:
+        return True
     files = [file_of(image) for image in index.files or ()]
     return not all(map(is_opaque_format, files))
 

@@ -143,7 +143,9 @@ class ImageIndex:
 
     @property
     def relative_files(self) -> list[str] | None:
-        """The paths of the images below `root`, absolute ones elsewhere; None: they are no paths.
+        """The paths of the images as seen from `root`; None: they are no paths.
+
+        Those elsewhere are absolute, unless they were listed relatively (`../photos/1.jpg`).
 
         Without a root they count from the deepest folder that contains them all.
         """
@@ -156,8 +158,8 @@ class ImageIndex:
         if files is None:
             return None
         root = self.root or _common_folder(files)
-        top = os.path.join(os.path.abspath(root), "")
-        return (_absolute(file).removeprefix(top) for file in texts_of(files))
+        top, typed = os.path.join(os.path.abspath(root), ""), os.path.join(root, "")
+        return (_name_below(file, top, typed) for file in texts_of(files))
 
     def names_of(self, *roles: str) -> list[str]:
         """Returns the names of the classes that have images with these roles, if there are any."""
@@ -208,6 +210,22 @@ def _common_folder(files: Sequence[Path]) -> str:
     parents = {str(file.parent) for file in files}
     is_mixed = len({os.path.isabs(parent) for parent in parents}) > 1
     return os.curdir if is_mixed else os.path.commonpath(parents)
+
+
+def _name_below(path: str, top: str, typed: str) -> str:
+    """Returns a path as seen from a folder; an absolute one for a path that does not begin with it.
+
+    Args:
+        path: of a file.
+        top: the folder, absolute.
+        typed: the folder as it begins relative paths.
+    """
+    absolute = _absolute(path)
+    is_relative = absolute.startswith(top) or path.startswith(typed)
+    if not is_relative:
+        return absolute
+    below = absolute.removeprefix(top)
+    return os.path.relpath(absolute, top) if below == absolute else below
 
 
 def _absolute(path: str) -> str:

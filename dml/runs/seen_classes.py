@@ -38,7 +38,8 @@ def describe_seen(names: Iterable[str], run: str | Path) -> str | None:
 def describe_seen_embeddings(path: Path) -> str | None:
     """Returns a note on a file of `dml.embed` or other software; see `describe_seen`.
 
-    Rows of the split `train` count as seen, whatever the network.
+    Rows of the split `train` count as seen, whatever the network. Another note says that queries
+    and gallery of the array `splits` are scored together.
     """
     arrays = read_texts_of(path)
     made_by = read_made_by(arrays["made_by"])
@@ -47,6 +48,14 @@ def describe_seen_embeddings(path: Path) -> str | None:
         return (
             f"embeddings: {trained} of {len(arrays['splits'])} rows are of the split train; these "
             f"are no scores of unseen classes"
+        )
+    queries, gallery = (int((arrays["splits"] == name).sum()) for name in ("query", "gallery"))
+    if queries and gallery:
+        rows = len(arrays["splits"])
+        return (
+            f"embeddings: all {rows} rows are queries and gallery, also the {queries} of the split "
+            f"query and the {gallery} of the split gallery; to search the gallery alone, store it "
+            f"as gallery_embeddings and gallery_labels"
         )
     network: Any = made_by.get("network")
     if isinstance(network, str):

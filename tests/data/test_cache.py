@@ -200,11 +200,26 @@ def test_a_cache_of_transparent_images_is_of_one_background(tmp_path: Path, chec
 
 
 def test_a_cache_of_opaque_images_holds_for_every_background(index: ImageIndex, tmp_path: Path):
+    """Without a check the names of the files tell it, which may be wrong."""
     checked = exclude_undecodable(index, False, tmp_path)
     assert checked.transparent == 0
-    paths = set()
+    paths = []
     for one in (index, checked):
         for background in ("white", "black"):
-            paths.add(open_image_source(replace(one, background=background), 20, tmp_path).path)
+            paths.append(open_image_source(replace(one, background=background), 20, tmp_path).path)
+    of_index, of_black, *of_checked = (path.name for path in paths)
     digest = hash_listing(index.files, DECODER, 20, False)
-    assert {path.name for path in paths} == {f"images-20-{digest}.pixels"}
+    assert of_index == f"images-20-{digest}.pixels"
+    assert of_checked == [of_index, of_index]
+    assert of_black != of_index
+
+
+def test_a_cache_of_a_file_with_the_name_of_another_format(tmp_path: Path):
+    """As a PNG that was saved as `.jpg`, among images that no check has decoded."""
+    (tmp_path / "images").mkdir()
+    path = tmp_path / "images" / "a.jpg"
+    Image.new("RGBA", (4, 4), (9, 9, 9, 0)).save(path, "PNG")
+    index = ImageIndex("x", [path] * 4, [0, 0, 1, 1], ["train"] * 2 + ["test"] * 2)
+    for background, level in (("white", 255), ("black", 0), ("white", 255)):
+        one = replace(index, background=background)
+        assert open_image_source(one, "full", tmp_path)[0].unique().tolist() == [level]

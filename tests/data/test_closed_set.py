@@ -119,6 +119,23 @@ def test_seeds_choose_other_images_and_moved_folders_the_same():
     assert there.roles.tolist() == first.roles.tolist()
 
 
+def test_a_list_of_relative_paths_divides_the_same_wherever_it_is(tmp_path):
+    """Its images may be beside its folder."""
+    divided = []
+    for home in ("anna", "ben/deeper"):
+        project = tmp_path / home
+        (project / "lists").mkdir(parents=True)
+        class_folders(project / "photos", classes=2, per_class=12)
+        files = sorted((project / "photos").rglob("*.jpg"))
+        lines = [f"../{file.relative_to(project)},{file.parent.name}" for file in files]
+        (project / "lists" / "photos.csv").write_text("\n".join(["path,label", *lines]) + "\n")
+        index = read_folder(project / "lists" / "photos.csv", shared_classes=True)
+        assert index.relative_files[0].startswith("../photos/")
+        parts = divide_classes(index, USUAL)
+        divided.append((parts.roles.tolist(), parts.fingerprint()))
+    assert divided[0] == divided[1]
+
+
 def test_images_in_memory_are_known_by_their_pixels():
     pixels = np.arange(20 * 12, dtype=np.uint8).reshape(20, 2, 2, 3)
     labels = np.repeat([0, 1], 10)

@@ -184,6 +184,20 @@ def test_query_and_gallery(evaluated, tmp_path):
 
 @pytest.mark.promise(
     "guides/evaluate_embeddings.md",
+    "a file has rows of the splits `query` and `gallery`, as of `dml embed … data=inshop`: they "
+    "are scored together, and a note says so",
+)
+@pytest.mark.parametrize("splits", [["query", "gallery"], ["query", "query"], ["test", "test"]])
+def test_splits_of_a_file_get_a_note(evaluated, tmp_path, capsys, splits):
+    points, labels = np.arange(6.0)[:, None], np.array([0, 1, 1, 0, 0, 1])
+    np.savez(tmp_path / "x.npz", embeddings=points, labels=labels, splits=np.array(splits * 3))
+    assert evaluated(f"embeddings={tmp_path}/x.npz")["metrics"]["queries"] == 6
+    is_noted = "3 of the split query and the 3 of the split gallery" in capsys.readouterr().out
+    assert is_noted == (len(set(splits)) > 1)
+
+
+@pytest.mark.promise(
+    "guides/evaluate_embeddings.md",
     "queries are in the gallery: `self_index` leaves each out of its own neighbors; without it, a "
     "note says so",
 )
