@@ -8,6 +8,7 @@ import logging
 import os
 import tarfile
 from collections.abc import Iterator, Sequence
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -16,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from dml.core.class_labels import check_names
+from dml.core.counts import count_of, verb_for
 from dml.core.errors import UserError, first_line
 from dml.core.file_formats import find_archive, find_table
 from dml.core.plain_text import show_line
@@ -23,6 +25,7 @@ from dml.core.regular_files import open_regular
 from dml.data.image_formats import is_readable
 from dml.data.image_names import ImageNames
 from dml.data.packed_images import Packed, join_packed
+from dml.data.readers.folder_names import parse_split
 from dml.data.readers.packed_listing import Listing, Row, list_files
 from dml.data.unpacked_tables import IMAGE, count_bytes, unpack_table
 
@@ -80,8 +83,10 @@ def read_packed_images(
 
     An archive has images `<key>.jpg` (`.png` …) and for each `<key>.cls`, a class as text, or
     `<key>.json`, an object with `label` and, optionally, `split` and `category`. Other members are
-    ignored. A table has the columns `image` (a struct with `bytes`, or binary) and `label` (text, a
-    number, or a ClassLabel of Hugging Face) and, optionally, `split` and `category`.
+    ignored; a note counts keys with a label and no image that can be read. A table has the columns
+    `image` (a struct with `bytes`, or binary) and `label` (text, a number, or a ClassLabel of
+    Hugging Face) and, optionally, `split` and `category`. Without splits, several files may have
+    theirs in their names (`train-00000.tar`, `test-00000.tar`).
 
     Args:
         root: for messages.
@@ -95,20 +100,23 @@ def read_packed_images(
         UserError: a file is damaged, has other columns or no images, or a label, a split or a
             member is missing, doubled or of another type.
     """
-    read = _read_archive
-    if files[0].suffix.lower() == PARQUET:
-        read = _read_table
-    listing = list_files(files, read, folder)
+    without_image: dict[Path, list[str]] = {}
+    is_table = files[0].suffix.lower() == PARQUET
+    read = _read_table if is_table else partial(_read_archive, without_image=without_image)
+    listing = list_files(files, read, folder, without_image)
     if not len(listing.names):
         _refuse(root, "there are no images in it; their names end in .jpg, .png …")
-    notes = []
-    if read is _read_table and folder is not None:
-        notes = _unpack_tables(files)
+    notes = [*_describe_without_image(without_image)]
+    if is_table and folder is not None:
+        notes += _unpack_tables(files)
     columns = {}
     if _has_labels(root, listing, labeled):
         columns["label"] = listing.labels
     if _has_splits(root, listing):
         columns["split"] = listing.splits
+    elif splits := _splits_of_names(files):
+        columns["split"] = pd.Categorical(np.repeat(splits, listing.counts))
+        notes.append("the splits are those in the names of the files")
     if len(listing.categories.categories):
         columns["category"] = listing.categories
     table = pd.DataFrame(columns, index=range(len(listing.names)))
@@ -149,8 +157,40 @@ def _has_splits(root: str | Path, listing: Listing) -> bool:
     return not len(missing)
 
 
-def _read_archive(file: Path) -> Iterator[Row]:
-    """Yields the images of a tar archive, in its order."""
+def _splits_of_names(files: Sequence[Path]) -> list[str]:
+    """Returns the split in the name of each file; empty if not all have one, or all have the same.
+
+    As in `train-00000-of-00002.parquet`, `test-00000-of-00001.parquet`.
+    """
+    splits = []
+    for file in files:
+        found = parse_split(file.stem)
+        if found is None:
+            return []
+        splits.append(found.split)
+    return splits if len(set(splits)) > 1 else []
+
+
+def _describe_without_image(keys: dict[Path, list[str]]) -> Iterator[str]:
+    """Yields a note on keys of archives that have a label, and no image that can be read."""
+    count = sum(map(len, keys.values()))
+    if count:
+        file, names = next(iter(keys.items()))
+        have = verb_for(count, "has", "have")
+        yield (
+            f"{count_of(count, 'key')} {have} a label and no image that can be read, first "
+            f"{show_line(names[0])} in {file}"
+        )
+
+
+def _read_archive(file: Path, without_image: dict[Path, list[str]]) -> Iterator[Row]:
+    """Yields the images of a tar archive, in its order.
+
+    Args:
+        file: the archive.
+        without_image: gets the keys that have a label alone.
+    """
+    members: dict[str, Packed] = {}
     images: dict[str, tuple[str, Packed]] = {}
     texts: dict[str, dict[str, bytes]] = {}
     with open_regular(file) as opened:
@@ -159,17 +199,24 @@ def _read_archive(file: Path) -> Iterator[Row]:
             stem, dot, extension = name.partition(".")
             key, suffix = f"{folder}/{stem}", f"{dot}{extension}".lower()
             is_image = is_readable(name)
-            if not member.isreg() or not stem or not (is_image or suffix in LABELS):
+            if member.isreg():
+                members[member.name] = Packed(file, member.offset_data, member.size)
+            # A second name of a file before it: GNU tar stores it as a link.
+            packed = members.get(member.linkname if member.islnk() else member.name)
+            if packed is None or not stem or not (is_image or suffix in LABELS):
                 continue
             known = key in images if is_image else suffix in texts.get(key, {})
             if known:
                 shown = show_line(member.name)
                 _refuse(file, f"it has two members for {shown}; a key names one image")
             if is_image:
-                images[key] = member.name, Packed(file, member.offset_data, member.size)
+                images[key] = member.name, packed
             else:
-                opened.seek(member.offset_data)
-                texts.setdefault(key, {})[suffix] = opened.read(member.size)
+                opened.seek(packed.start)
+                texts.setdefault(key, {})[suffix] = opened.read(packed.size)
+    missing = [key.lstrip("/") for key in texts if key not in images]
+    if missing:
+        without_image[file] = missing
     for key, (name, packed) in images.items():
         yield _read_texts(join_packed(packed, name), texts.get(key, {}))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -51,8 +51,12 @@ class Row(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """N images of files, in their order; see `Row`, whose texts may be missing (code −1)."""
+    """N images of files, in their order; see `Row`, whose texts may be missing (code −1).
 
+    `counts` are the numbers of images of the files.
+    """
+
+    counts: list[int]
     names: ImageNames
     are_numbers: np.ndarray
     labels: pd.Categorical
@@ -69,7 +73,10 @@ class _Part(NamedTuple):
 
 
 def list_files(
-    files: Sequence[Path], read: Callable[[Path], Iterable[Row]], folder: Path | None
+    files: Sequence[Path],
+    read: Callable[[Path], Iterable[Row]],
+    folder: Path | None,
+    incomplete: Collection[Path] = (),
 ) -> Listing:
     """Returns the images of files.
 
@@ -77,12 +84,14 @@ def list_files(
         files: shards or tables.
         read: returns the images of a file.
         folder: of the stored list, if that can be written; None: nothing is stored.
+        incomplete: to which `read` adds files with images that it cannot read, perhaps not yet:
+            they are read again at the next start.
 
     Raises:
         UserError: `read` raised it; what was read before is stored.
         KeyboardInterrupt, RunStopped: at a signal; what was read before is stored.
     """
-    stored = _Stored(files, folder)
+    stored = _Stored(files, folder, incomplete)
     missing = [file for file in files if file not in stored.parts]
     if missing:
         with raise_on_signals():
@@ -100,13 +109,16 @@ class _Stored:
     Args:
         files: shards or tables.
         folder: of the stored list.
+        incomplete: files that are not stored.
 
     Attributes:
         parts: file → its images; without files that have changed, or were never read.
     """
 
-    def __init__(self, files: Sequence[Path], folder: Path | None) -> None:
-        self.path = None
+    def __init__(
+        self, files: Sequence[Path], folder: Path | None, incomplete: Collection[Path]
+    ) -> None:
+        self.path, self._incomplete = None, incomplete
         if folder is not None:
             digest = hash_words([str(FORM), *map(str, files)])
             self.path = folder / f"listed-{digest}.npz"
@@ -166,15 +178,19 @@ class _Stored:
 
     def save(self) -> None:
         """Stores the images of all files that are known, if these are many."""
-        count = sum(len(part.names) for part in self.parts.values())
-        if self.path is None or count < FEW:
+        parts = {}
+        for file, part in self.parts.items():
+            if file not in self._incomplete:
+                parts[file] = part
+        count = sum(len(part.names) for part in parts.values())
+        if self.path is None or not parts or count < FEW:
             return
         files = {}
-        for file, part in self.parts.items():
+        for file, part in parts.items():
             files[str(file)] = [len(part.names), *self._states[file]]
         texts = {name: [*codes] for name, codes in zip(TEXTS, self._codes, strict=True)}
         described = json.dumps({"files": files, "texts": texts}).encode()
-        joined = _join([*self.parts.values()])
+        joined = _join([*parts.values()])
         with (
             suppress(OSError),
             replace_file(self.path) as temporary,
@@ -194,13 +210,15 @@ class _Stored:
         """Returns the images of all files, in the order of these."""
         for file in files:
             expect_state(file, *self._states[file])
-        joined = _join([self.parts[file] for file in files])
+        parts = [self.parts[file] for file in files]
+        joined = _join(parts)
         texts = []
         for column, codes in enumerate(self._codes):
             known = pd.Index([*codes], dtype=object)
             values = pd.Categorical.from_codes(joined.codes[:, column], known)
             texts.append(values.remove_unused_categories())  # of files that have changed
-        return Listing(joined.names, joined.are_numbers, *texts)
+        counts = [len(part.names) for part in parts]
+        return Listing(counts, joined.names, joined.are_numbers, *texts)
 
 
 def _join(parts: Sequence[_Part]) -> _Part:

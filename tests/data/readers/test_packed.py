@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow
 import pytest
+import torch
 from PIL import Image
 from pyarrow import parquet
 
@@ -25,6 +26,7 @@ from dml.data.packed_images import Packed, join_packed, read_packed, split_packe
 from dml.data.preparation.image_check import exclude_undecodable, find_undecodable
 from dml.data.readers import packed, packed_listing
 from dml.data.readers.folder import list_images, read_folder
+from dml.data.readers.packed import read_packed_images
 from tests.killed_process import KILLED, die_at
 
 Members = Sequence[tuple[str, bytes]]
@@ -103,6 +105,68 @@ def test_is_the_index_of_the_same_files(tmp_path: Path, write: Callable[[Path], 
     for row in (5, 0, 3, 5):
         expected = np.asarray(Image.open(io.BytesIO(picture(numbers[row]))))
         np.testing.assert_array_equal(load_image(index.images[row]).permute(1, 2, 0), expected)
+
+
+@pytest.mark.promise(
+    "guides/own_images.md",
+    "an archive has a label without an image that can be read: a note counts such keys, at each "
+    "start",
+)
+@pytest.mark.parametrize("stored", [False, True])
+def test_links_and_images_that_cannot_be_read(tmp_path, monkeypatch, stored) -> None:
+    """GNU tar stores the second name of a file as a link."""
+    monkeypatch.setattr(packed_listing, "FEW", 0)
+    path = write_tar(tmp_path / "a.tar", with_classes(LABELS))
+    with tarfile.open(path, "a") as archive:
+        linked = tarfile.TarInfo("a/100.png")
+        linked.type, linked.linkname = tarfile.LNKTYPE, "a/002.png"
+        archive.addfile(linked)
+        elsewhere = tarfile.TarInfo("a/101.png")
+        elsewhere.type, elsewhere.linkname = tarfile.SYMTYPE, "002.png"
+        archive.addfile(elsewhere)
+        labels = {"100.cls": b"dog", "101.cls": b"dog", "102.phone": b"x", "102.cls": b"dog"}
+        for name, data in labels.items():
+            member = tarfile.TarInfo(f"a/{name}")
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    folder = tmp_path / ".cache" if stored else None
+    for _ in range(2):
+        found = read_packed_images(path, [path], labeled=True, folder=folder)
+        assert len(found.names) == 7
+        assert torch.equal(load_image(found.names[6]), load_image(found.names[2]))
+        assert found.table.label[6] == "dog"
+        (note,) = found.notes
+        assert note.startswith("2 keys have a label and no image that can be read, first a/101")
+    (only,) = read_folder(path).notes
+    assert only == f"data: {note}"
+    monkeypatch.setattr(packed, "is_readable", lambda name: name.endswith((".png", ".phone")))
+    assert len(read_packed_images(path, [path], labeled=True, folder=folder).names) == 8
+
+
+@pytest.mark.promise(
+    "guides/own_images.md",
+    "files of a pattern have splits in their names, and no column or `.json` has: these are the "
+    "splits, and a note says so",
+)
+@pytest.mark.parametrize("suffix", ["tar", "parquet"])
+def test_splits_in_the_names_of_files(tmp_path, suffix) -> None:
+    def write(name: str, labels: list[str]) -> None:
+        if suffix == "tar":
+            write_tar(tmp_path / f"{name}.tar", with_classes(labels))
+        else:
+            write_table(tmp_path / f"{name}.parquet", rows=len(labels), label=labels)
+
+    write("train-00000-of-00002", ["a", "b", "a", "b"])
+    write("train-00001-of-00002", ["c", "c"])
+    index = read_folder(tmp_path / f"*.{suffix}")
+    assert not index.own_split
+    write("test-00000-of-00001", ["d", "e", "d", "e"])
+    index = read_folder(tmp_path / f"*.{suffix}")
+    assert index.roles.tolist() == ["test"] * 4 + ["train"] * 6
+    assert index.own_split
+    assert "data: the splits are those in the names of the files" in index.notes
+    write("more", ["f", "g"])
+    assert not read_folder(tmp_path / f"*.{suffix}").own_split
 
 
 def test_reads_splits_and_categories(tmp_path: Path) -> None:
@@ -511,9 +575,9 @@ def stored_lists(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     for name in ("_read_archive", "_read_table"):
         function = getattr(packed, name)
 
-        def remember(file: Path, function: Any = function) -> Any:
+        def remember(file: Path, function: Any = function, **more: Any) -> Any:
             read.append(file)
-            return function(file)
+            return function(file, **more)
 
         monkeypatch.setattr(packed, name, remember)
     return read
@@ -566,10 +630,10 @@ def test_a_list_that_is_interrupted_continues(
     pattern = as_tar(tmp_path)
     remember = packed._read_archive
 
-    def stop(file: Path) -> Any:
+    def stop(file: Path, **more: Any) -> Any:
         if stored_lists:
             raise KeyboardInterrupt
-        return remember(file)
+        return remember(file, **more)
 
     with monkeypatch.context() as patch:
         patch.setattr(packed, "_read_archive", stop)
