@@ -156,17 +156,24 @@ def make_runs(stored: Iterable[StoredRun]) -> Runs:
     `images` is among the options of these runs: they are not repeats of one configuration.
     """
     by_folder = {str(run.folder): run for run in stored}
-    by_options: dict[str, list[str]] = {}
-    for folder, run in by_folder.items():
-        if run.images is not None:
-            by_options.setdefault(_options_of_images(run), []).append(folder)
-    for folders in by_options.values():
-        if len({by_folder[folder].images for folder in folders}) > 1:
-            for folder in folders:
-                run = by_folder[folder]
-                options = {**run.options, IMAGES: run.images}
-                by_folder[folder] = replace(run, options=options)
+    for folder in _find_changed_images(by_folder):
+        run = by_folder[folder]
+        by_folder[folder] = replace(run, options={**run.options, IMAGES: run.images})
     return Runs(make_frame(by_folder.values()), by_folder)
+
+
+def _find_changed_images(runs: Mapping[str, StoredRun]) -> list[str]:
+    """Returns the folders of runs on other images than a run with the same options of images."""
+    folders_of: dict[str, list[str]] = {}
+    for folder, run in runs.items():
+        if run.images is not None:
+            folders_of.setdefault(_options_of_images(run), []).append(folder)
+    changed: list[str] = []
+    for folders in folders_of.values():
+        different = {runs[folder].images for folder in folders}
+        if len(different) > 1:
+            changed += folders
+    return changed
 
 
 def _options_of_images(run: StoredRun) -> str:
