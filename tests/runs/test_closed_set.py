@@ -139,7 +139,8 @@ def test_the_page_of_errors_names_wrongly_identified_images(mixed, evaluated, tm
     folder, images = mixed
     words = (f"run={folder}", f"data.root={images}", "errors=true", "per_query=true")
     metrics = evaluated(*words, given=("run", "data.root", "errors", "per_query"))["metrics"]
-    table = pd.read_csv(folder / "per_query.csv")
+    (written,) = (folder / "evaluations").iterdir()  # of other images than those of the run
+    table = pd.read_csv(written / "per_query.csv")
     for column, name in (("mean", "class_mean"), ("neighbors", "neighbors")):
         is_right = table[f"class_by_{column}"] == table["label"]
         assert is_right.mean() == metrics[f"accuracy_{name}"]
@@ -152,7 +153,7 @@ def test_the_page_of_errors_names_wrongly_identified_images(mixed, evaluated, tm
     index = divide_classes(read_folder(images, 0, shared_classes=True), Shares(0.2, 0.2, 0))
     trained = {str(index.images[row]) for row in np.flatnonzero(index.roles == "train")}
     assert {*table["reference"], *table["right_reference"]} <= trained
-    page = (folder / "errors.html").read_text(encoding="utf-8")
+    page = (written / "errors.html").read_text(encoding="utf-8")
     part = page[page.index('id="identified"') : page.index('id="worst"')]
     assert part.count('class="mistake"') == is_wrong.sum()
     assert "class mean. A query" in part
