@@ -20,7 +20,7 @@ PUBLISHED = "published (what differs)"
 RANKED = ["data", "images", "protocol", "selected_by"]  # runs are ranked if these are equal
 RANKED_NAMES = {
     "data": "dataset",
-    "images": "images",
+    "images": "set of images",
     "protocol": "protocol",
     "selected_by": "selection",
 }

@@ -63,7 +63,7 @@ def test_losses_on_changed_images_are_not_tested(tmp_path, capsys, change):
     ids = [folder.name.rpartition("-")[2] for folder in folders[:2]]
     assert runs(["compare", *ids, "--runs", str(tmp_path), "--no-queries"]) == 0
     shown = capsys.readouterr().out
-    assert "no test: the runs differ in images" in shown
+    assert "no test: the runs differ in set of images" in shown
     assert f"{BEFORE['images']} (" in shown
 
 
