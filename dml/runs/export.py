@@ -28,11 +28,13 @@ from dml.runs.folder.exported_folder import (
     CARD_DIGEST,
     DIGEST,
     FILES,
+    RUN_DIGEST,
     check_target,
     digest_export,
     drop_digest,
     hash_bytes,
     read_edited_card,
+    read_run_digest,
     remove_bytecode,
     write_digest,
 )
@@ -136,6 +138,7 @@ def write_export(
     with replace_folder(target, FILES) as new:
         digest = _write_texts(new, run, weights)
         metadata = {"format": "pt", DIGEST: digest, CARD_DIGEST: hash_bytes(card.encode())}
+        metadata[RUN_DIGEST] = _find_run_digest(run.path, trust)
         _save_weights(weights, new / WEIGHTS, metadata)
         write_bytes(new / CARD, card.encode() if edited is None else edited)
         fault_point("export_written")
@@ -255,5 +258,10 @@ def write_forms(folder: Path, forms: Collection[str], trust: bool = False) -> di
         OSError: a file cannot be written.
     """
     config, embedder = open_network(folder, trust=trust)
-    run_digest = check(load_options(folder, trust)).digest  # of a search: as it was started
+    run_digest = _find_run_digest(folder, trust)
     return write_form_files(folder, config, embedder, forms, run_digest)
+
+
+def _find_run_digest(folder: Path, trust: bool) -> str:
+    """Returns the digest of a run, or of the run of an export: the end of the run folder's name."""
+    return read_run_digest(folder) or check(load_options(folder, trust)).digest

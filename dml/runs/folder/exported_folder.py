@@ -41,6 +41,7 @@ FORMS = (ONNX, f"{ONNX}.data", EXPORTED, PREPROCESSOR, SCRIPT)  # for other prog
 FILES = (CONFIG, BEST, WEIGHTS, CARD, *FORMS, *EVALUATED)
 SCORE_KEYS = {"name", "stand_in", "embedding_size", "metrics"}
 DIGEST, CARD_DIGEST = "dml_export", "dml_card"  # in the metadata of the weights
+RUN_DIGEST = "dml_run"  # there: of the run that was exported, of a search as it was started
 LINE = "# exported with the weights "  # the last line of the config, before the digest
 NODES = {"data", "loss", "method", "backbone", "embedder", "protocol"}  # of every config
 SCRIPT_LINE = "# as exported: "  # the last line of the script, before the digest of the rest
@@ -246,6 +247,14 @@ def _is_export(folder: Path) -> bool:
         return metadata.get(DIGEST) == _read_digest(folder) and content.keys() >= NODES
     except (OSError, ValueError):
         return False
+
+
+def read_run_digest(folder: Path) -> str | None:
+    """Returns the digest of the run of an export; None: it tells none."""
+    try:
+        return _read_metadata(folder / WEIGHTS).get(RUN_DIGEST)
+    except (OSError, ValueError):
+        return None
 
 
 def read_edited_card(folder: Path) -> bytes | None:
