@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dml.config import search_space
@@ -320,21 +320,25 @@ def find_notes(config: Config) -> Iterator[str]:
 
 def _find_idle_options(config: Config) -> Iterator[str]:
     """Yields notes on options without effect, which make a run differ from an equal one."""
-    data, stopping = config.data, config.protocol.stopping
-    head, hidden = config.embedder.get("head"), config.embedder.get("hidden")
-    if head not in (None, "mlp") and hidden not in (None, HIDDEN):
-        yield f"embedder.hidden has no effect with embedder.head={head}; mlp uses it"
-    embedder, search = config.embedder, config.search
-    if embedder.get("pooling") == "native" and embedder.get("token_pooling") == "mean":
-        yield "embedder.token_pooling has no effect with embedder.pooling=native; avg uses it"
+    data, stopping, search = config.data, config.protocol.stopping, config.search
     if search is not None and search.pruning and SPLITS[config.protocol.splits].folds == 1:
         yield "search.pruning has no effect with one fold: a trial is scored at its end"
     if stopping.min_delta and stopping.patience is None:
         yield "protocol.stopping.min_delta has no effect without protocol.stopping.patience"
     if data.micro_batch is not None and data.micro_batch >= data.batch_size:
         yield f"data.micro_batch has no effect: it is not below data.batch_size={data.batch_size}"
+    yield from _find_idle_head_options(config.embedder)
     yield from _find_idle_augmentations(config)
     yield from _find_idle_optimizer_options(config)
+
+
+def _find_idle_head_options(embedder: Mapping[str, Any]) -> Iterator[str]:
+    """Yields notes on options of head and pooling without effect."""
+    head, hidden = embedder.get("head"), embedder.get("hidden")
+    if head not in (None, "mlp") and hidden not in (None, HIDDEN):
+        yield f"embedder.hidden has no effect with embedder.head={head}; mlp uses it"
+    if embedder.get("pooling") == "native" and embedder.get("token_pooling") == "mean":
+        yield "embedder.token_pooling has no effect with embedder.pooling=native; avg uses it"
 
 
 def _find_idle_augmentations(config: Config) -> Iterator[str]:

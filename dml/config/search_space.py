@@ -76,10 +76,16 @@ def find_problems(space: dict[str, Any], options: dict[str, Any]) -> Iterator[tu
         problem = problem or _find_unknown_key(entries[name]) or _find_range_problem(entry)
         if problem:
             yield f"space.{name}", problem
-    if grid and options["search.trials"] > grid_size(space):
-        trials, size = options["search.trials"], grid_size(space)
+    if grid:
+        yield from _find_grid_problems(options, grid_size(space))
+
+
+def _find_grid_problems(options: dict[str, Any], size: int) -> Iterator[tuple[str, str]]:
+    """Yields the problems of a search over all combinations of the choices, `size` of them."""
+    trials = options["search.trials"]
+    if trials > size:
         yield "search.trials", f"{trials} is above the {size} combinations of the choices"
-    if grid and options["search.try_defaults"]:
+    if options["search.try_defaults"]:
         yield "search.try_defaults", "a grid tries all combinations of the choices; leave it out"
 
 

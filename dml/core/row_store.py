@@ -22,7 +22,7 @@ NAME = re.compile(r"[0-9a-f]{64}")  # of a file of rows: a digest of what makes 
 
 
 @contextmanager
-def open_store_folder(folder: Path) -> Iterator[None]:
+def _open_store_folder(folder: Path) -> Iterator[None]:
     """Makes a folder that only this user can enter, and holds its lock.
 
     Raises:
@@ -72,13 +72,15 @@ def open_store(path: Path) -> BinaryIO:
 
 @contextmanager
 def hold_store_folder(folder: Path) -> Iterator[None]:
-    """Holds the lock of `open_store_folder`; a folder without rows is removed after an error.
+    """Makes a folder that only this user can enter, and holds its lock.
+
+    After an error it is removed if it has no rows.
 
     Raises:
-        See `open_store_folder`.
+        See `_open_store_folder`.
     """
     try:
-        with open_store_folder(folder):
+        with _open_store_folder(folder):
             yield
     except Busy:
         raise

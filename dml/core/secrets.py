@@ -57,7 +57,7 @@ _PARAMETER = re.compile(rf"""([?&#;](?:{_SECRET_PARAMETER})=)[^&#\s"']+""", re.I
 _BEARER = re.compile(r"\b(Bearer|Basic)\s+[\w.~+/=-]{8,}")
 
 
-def holds_secret(name: str, value: Any) -> bool:
+def _holds_secret(name: str, value: Any) -> bool:
     """Returns True if an option of this dotted name and value holds a key or password."""
     if not value or isinstance(value, bool) or not is_secret_name(name):
         return False
@@ -119,7 +119,7 @@ def mask_options(options: Any) -> Any:
     """Returns a copy of nested dictionaries and lists without secrets."""
     if isinstance(options, dict):
         return {
-            name: MASK if holds_secret(str(name), value) else mask_options(value)
+            name: MASK if _holds_secret(str(name), value) else mask_options(value)
             for name, value in options.items()
         }
     if isinstance(options, list | tuple):

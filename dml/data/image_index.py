@@ -221,11 +221,11 @@ def _name_below(path: str, top: str, typed: str) -> str:
         typed: the folder as it begins relative paths.
     """
     absolute = _absolute(path)
-    is_relative = absolute.startswith(top) or path.startswith(typed)
-    if not is_relative:
-        return absolute
-    below = absolute.removeprefix(top)
-    return os.path.relpath(absolute, top) if below == absolute else below
+    if absolute.startswith(top):
+        return absolute.removeprefix(top)
+    if path.startswith(typed):
+        return os.path.relpath(absolute, top)
+    return absolute
 
 
 def _absolute(path: str) -> str:

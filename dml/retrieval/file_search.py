@@ -269,12 +269,23 @@ def _find_row(query: str, file: SearchedFile, read_states: Callable[[], Embedded
     target = _resolve(query)
     if target is None or not len(alike):
         return -1
-    states = read_states()
-    for row in alike.tolist():
-        if _resolve(paths[row]) == target and _is_unchanged(target, row, states):
+    return _find_image(target, alike.tolist(), paths, read_states())
+
+
+def _find_image(image: str, rows: Sequence[int], paths: np.ndarray, states: EmbeddedFiles) -> int:
+    """Returns the row of an image; −1: none of them.
+
+    Args:
+        image: its path without links.
+        rows: those with its file name.
+        paths: of all rows.
+        states: of all rows.
+    """
+    for row in rows:
+        if _resolve(paths[row]) == image and _is_unchanged(image, row, states):
             return row
-    for row in alike.tolist():  # in another current folder
-        if _is_below_root(target, paths[row], row, states):
+    for row in rows:  # in another current folder
+        if _is_below_root(image, paths[row], row, states):
             return row
     return -1
 

@@ -179,7 +179,7 @@ def _describe_without_image(keys: dict[Path, list[str]]) -> Iterator[str]:
         have = verb_for(count, "has", "have")
         yield (
             f"{count_of(count, 'key')} {have} a label and no image that can be read, first "
-            f"{show_line(names[0])} in {file}"
+            f"{show_line(names[0].lstrip('/'))} in {file}"
         )
 
 
@@ -190,35 +190,45 @@ def _read_archive(file: Path, without_image: dict[Path, list[str]]) -> Iterator[
         file: the archive.
         without_image: gets the keys that have a label alone.
     """
-    members: dict[str, Packed] = {}
     images: dict[str, tuple[str, Packed]] = {}
     texts: dict[str, dict[str, bytes]] = {}
     with open_regular(file) as opened:
-        for member in _list_members(file, opened):
-            folder, name = os.path.split(member.name)
+        for member, packed in _find_places(file, opened):
+            folder, name = os.path.split(member)
             stem, dot, extension = name.partition(".")
             key, suffix = f"{folder}/{stem}", f"{dot}{extension}".lower()
             is_image = is_readable(name)
-            if member.isreg():
-                members[member.name] = Packed(file, member.offset_data, member.size)
-            # A second name of a file before it: GNU tar stores it as a link.
-            packed = members.get(member.linkname if member.islnk() else member.name)
-            if packed is None or not stem or not (is_image or suffix in LABELS):
+            is_used = is_image or suffix in LABELS
+            if not stem or not is_used:
                 continue
             known = key in images if is_image else suffix in texts.get(key, {})
             if known:
-                shown = show_line(member.name)
+                shown = show_line(member)
                 _refuse(file, f"it has two members for {shown}; a key names one image")
             if is_image:
-                images[key] = member.name, packed
+                images[key] = member, packed
             else:
                 opened.seek(packed.start)
                 texts.setdefault(key, {})[suffix] = opened.read(packed.size)
-    missing = [key.lstrip("/") for key in texts if key not in images]
+    missing = sorted(texts.keys() - images.keys())
     if missing:
         without_image[file] = missing
     for key, (name, packed) in images.items():
         yield _read_texts(join_packed(packed, name), texts.get(key, {}))
+
+
+def _find_places(file: Path, opened: Any) -> Iterator[tuple[str, Packed]]:
+    """Yields the names of the files in an archive, and where they are.
+
+    GNU tar stores the second name of a file as a link to the first one.
+    """
+    places: dict[str, Packed] = {}
+    for member in _list_members(file, opened):
+        if member.isreg():
+            places[member.name] = Packed(file, member.offset_data, member.size)
+            yield member.name, places[member.name]
+        elif member.islnk() and member.linkname in places:
+            yield member.name, places[member.linkname]
 
 
 def _list_members(file: Path, opened: Any) -> Iterator[tarfile.TarInfo]:

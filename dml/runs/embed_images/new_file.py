@@ -61,15 +61,14 @@ def embed_all(request: Request, path: Path, overwrite: bool, thumbnails: int) ->
     if request.compress is not None:
         width = None if request.features else model.embedder.embedding_size
         check_size(request.compress, width, len(model.index.images))
-    for note in describe_images(model.index, scored=False):
-        log.warning("note: %s", note)
+    _print_notes(model.index)
     made_by = describe_making(request, images, model, origin)
     states = _read_states(request, model.index)  # before the images are read
-    content = None if states is None else states.content()
     _advise_to_append(request, path, made_by, model.index)
     output_folder(path.parent)
     folder = unfinished_folder(path)
     with translate_resource_errors(), hold_store_folder(folder):
+        content = None if states is None else states.content()
         rows = embed_rows(model, made_by, folder, content)
         views = rows[:, 1:] if request.views else None
         vectors, compression = rows[:, 0], None
@@ -90,6 +89,11 @@ def embed_all(request: Request, path: Path, overwrite: bool, thumbnails: int) ->
         embedding_file.write_embeddings(path, embeddings, viewer)
     remove_store_folder(folder)
     return embedding_file.open_embeddings(path)
+
+
+def _print_notes(index: ImageIndex) -> None:
+    for note in describe_images(index, scored=False):
+        log.warning("note: %s", note)
 
 
 def _advise_replacing(request: Request, path: Path) -> str:

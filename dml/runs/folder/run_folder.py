@@ -165,12 +165,16 @@ class RunFolder:
                 f"overwrite=true starts anew with those of today"
             )
 
+    def _read_dataset(self) -> dict[str, Any]:
+        """Returns what is stored of the dataset; nothing if the file is missing or damaged."""
+        with suppress(UserError):
+            return read_json(self.dataset) or {}
+        return {}
+
     def has_other_images(self, index: ImageIndex) -> bool:
         """Returns whether a dataset is known to be another one than that of the run."""
-        stored = None
-        with suppress(UserError):  # a damaged file tells nothing
-            stored = read_json(self.dataset)
-        if not isinstance(stored, dict) or "fingerprint" not in stored:
+        stored = self._read_dataset()
+        if "fingerprint" not in stored:
             return False
         known = stored.get("content")
         is_changed = bool(known and index.content) and known != index.content
@@ -178,10 +182,7 @@ class RunFolder:
 
     def describe_other_images(self, index: ImageIndex) -> str:
         """Returns how many images a dataset has, and how many it had when the run was started."""
-        stored = None
-        with suppress(UserError):  # a damaged file tells nothing
-            stored = read_json(self.dataset)
-        before = stored.get("images") if isinstance(stored, dict) else None
+        before = self._read_dataset().get("images")
         now = len(index.labels)
         if before == now:
             return f"{index.name} has {now:,} images, as in the training, but not the same"
@@ -193,17 +194,11 @@ class RunFolder:
 
     def fingerprint(self) -> str | None:
         """Returns the fingerprint of the dataset of the run; None if it is not known."""
-        stored = None
-        with suppress(UserError):  # a damaged file tells nothing
-            stored = read_json(self.dataset)
-        return stored.get("fingerprint") if isinstance(stored, dict) else None
+        return self._read_dataset().get("fingerprint")
 
     def trained_classes(self) -> set[str]:
         """Returns the names of the classes that the run was trained on, as far as it tells."""
-        stored = None
-        with suppress(UserError):  # a damaged file tells nothing
-            stored = read_json(self.dataset)
-        names = stored.get("trained_classes") if isinstance(stored, dict) else None
+        names = self._read_dataset().get("trained_classes")
         return set(map(str, names)) if isinstance(names, list) else set()
 
     def run_id(self) -> str:
