@@ -5,7 +5,8 @@
 
 First as before a comparison of heads, from the tables of an earlier study that git has; then with
 the noise that its own tables show, or those of a similar comparison while arms have a single
-search: see `studies/comparison/simulation.py`.
+search; with two searches of each arm, also with arms that vary differently: see
+`studies/comparison/simulation.py`.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ def main(argv: list[str] | None = None) -> int:
     # Imported late: pandas, scipy.
     from studies.comparison.declaration import read_declaration
     from studies.comparison.results import Results
-    from studies.comparison.simulation import measured_source, read_first_edition
+    from studies.comparison.simulation import measured_source, read_first_edition, vary_noise
+    from studies.comparison.statistics import LEAST
 
     study = read_declaration(STUDIES / options.study / "declaration.yaml")
     if study.features:
@@ -54,8 +56,13 @@ def main(argv: list[str] | None = None) -> int:
     name = options.study
     if not _have_noise(study, PAGES / name):
         name = study.compared_with.study if study.compared_with else SIMILAR
+    source, images = measured_source(Results.read(PAGES / name))
     print(f"with the noise of the searches in docs/results/{name}:")
-    _print_coverage(study, *measured_source(Results.read(PAGES / name)), options.comparisons)
+    _print_coverage(study, source, images, options.comparisons)
+    if study.claimed_searches < LEAST:
+        unequal = vary_noise(source, Results.read(PAGES / SIMILAR))
+        print(f"with this noise, and arms that vary as differently as in docs/results/{SIMILAR}:")
+        _print_coverage(study, unequal, images, options.comparisons)
     return 0
 
 

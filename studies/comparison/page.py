@@ -30,9 +30,9 @@ from studies.comparison.pictures import (
 )
 from studies.comparison.ranking_table import COLUMNS, write_ranking
 from studies.comparison.results import SUFFIX, Results
-from studies.comparison.sensitivity import find_sensitive_claims
-from studies.comparison.statistics import Comparison
-from studies.comparison.variation import find_range, pool_spread
+from studies.comparison.sensitivity import EXPLANATIONS, find_sensitive_claims
+from studies.comparison.statistics import LEAST, Comparison
+from studies.comparison.variation import find_range, pool_spread, spread_interval
 
 TEMPLATES = Path(__file__).parent
 PICTURES = ("scores", "summary", "differences", "claims", "curves", "datasets")
@@ -109,22 +109,28 @@ def write_page(
         claims_table=page_tables.claims_table(claims, ranking, results),
         claims_summary=summarize_claims(claims),
         sensitivity_table=page_tables.sensitivity_table(sensitive),
+        explanations=_explain_columns(sensitive),
         verdicts_table=page_tables.verdicts_table(study),
         agreement=agreement,
         agreement_table=agreement_table,
         shared_verdicts=count_shared_verdicts(agreement) if agreement else 0,
         shared_arms=_count_shared_arms(study),
         options_table=page_tables.options_table(study, results),
+        trials_table=page_tables.trials_table(study, results),
         untrained=ranking.untrained.mean(),
         pooled=comparison.noise.pooled**0.5,
+        pooled_interval=spread_interval(comparison.noise),
         freedom=comparison.noise.freedom,
         range=find_range(comparison, ranking),
         claimed_spread=pool_spread(comparison, claimed),
         others_spread=pool_spread(comparison, set(ranking.arm) - claimed),
         pairs=_count_pairs(comparison, ranking),
         has_stages=(ranking.stages > 1).any(),
+        has_failed=ranking.failed.any(),
+        has_few_searches=(ranking.searches < LEAST).all(),
         has_variances_of_arms=not ranking.is_pooled.all(),
         least_half=comparison.least_half_width(),
+        typical_half=_find_typical_half_width(claims),
         repeated=_list_repeated(results),
         is_partial=not ranking.complete.all() or len(ranking) < len(study.arms),
         notes=notes,
@@ -227,6 +233,18 @@ def _count_pairs(comparison: Comparison, ranking: pd.DataFrame) -> dict[str, int
         "all_learned": comb(len(learned), 2),
         "different_learned": sum(learned.issuperset(pair) for pair in different),
     }
+
+
+def _explain_columns(sensitive: pd.DataFrame) -> dict[str, str]:
+    """Returns column → what it shows, of the columns of `find_sensitive_claims` that need it."""
+    return {column: EXPLANATIONS[column] for column in sensitive if column in EXPLANATIONS}
+
+
+def _find_typical_half_width(claims: pd.DataFrame) -> float | None:
+    """Returns the median half-width of the intervals of claims; None without a claim."""
+    if claims.empty:
+        return None
+    return float((claims.high - claims.low).median() / 2)
 
 
 def _count_shared_arms(study: Declaration) -> int:

@@ -13,6 +13,8 @@ from studies.comparison.ranking_table import list_remarks
 from studies.comparison.results import Results
 from studies.comparison.statistics import LEAST, VERDICTS, describe_rank, describe_verdict
 
+NO_OPTIONS = ["arm", "search", "number", "state", "value"]  # columns of trials beside the options
+
 
 def ranking_table(study: Declaration, ranking: pd.DataFrame) -> str:
     """Returns the ranking, of `Comparison.rank_arms`."""
@@ -145,6 +147,26 @@ def options_table(study: Declaration, results: Results) -> str:
     return table(["arm", "options", "values that each search chose"], rows)
 
 
+def trials_table(study: Declaration, results: Results) -> str:
+    """Returns the validation scores of the values of a grid, means over the searches of an arm.
+
+    It is empty for a search of another kind, and for a grid of several options.
+    """
+    trials = results.trials
+    options = list(trials.columns.difference(NO_OPTIONS))
+    if "search=grid" not in study.options or len(options) != 1:
+        return ""
+    name = options[0]
+    means = trials.groupby(["arm", name]).value.mean().unstack()
+    rows = []
+    for arm in study.arms:
+        if arm in means.index:
+            scores = [_write_number(score, ".1f") for score in means.loc[arm]]
+            rows.append([code(arm), *scores])
+    columns = [code(f"{name}={value:g}") for value in means]
+    return table(["arm", *columns], rows)
+
+
 def chosen_values(trials: pd.DataFrame) -> list[str]:
     """Returns the values that each search of an arm chose, from the trials of this arm."""
     return [_describe_best(search) for _, search in trials.groupby("search")]
@@ -153,7 +175,7 @@ def chosen_values(trials: pd.DataFrame) -> list[str]:
 def _describe_best(trials: pd.DataFrame) -> str:
     trials = trials.dropna(axis=1, how="all")
     best = trials.loc[trials.value.idxmax()]
-    best = best.drop(["arm", "search", "number", "state", "value"], errors="ignore")
+    best = best.drop(NO_OPTIONS, errors="ignore")
     return code(" ".join(f"{name}={value:.3g}" for name, value in best.items()))
 
 

@@ -144,7 +144,9 @@ def draw_curves(results: Results, arms: Sequence[str], path: Path) -> None:
     _label_steps(axes.flat[0], means.index.get_level_values("step"))
     for axis in axes.flat[len(arms) - columns : len(arms)]:  # the lowest of each column
         axis.tick_params("x", labelbottom=True, labelsize=9)
-    figure.supxlabel("step; blue: the longest training, dotted: before training", fontsize=10)
+    figure.supxlabel(
+        "step; blue: the longest training, grey: shorter, dotted: before training", fontsize=10
+    )
     figure.supylabel("validation MAP@R (%)", fontsize=10)
     save_small(figure, path)
 

@@ -13,6 +13,15 @@ import pandas as pd
 
 from studies.comparison.statistics import Comparison, Noise, measure_noise
 
+# What stands in the columns of `find_sensitive_claims`.
+EXPLANATIONS = {
+    "own variances": "those of the two arms alone (Welch's test), which are less certain",
+    "pool of all arms": "with those that are left out as unstable",
+    "pool of the claims' arms": "only arms in claims",
+    "pool without failed arms": "without those that found nothing better than before training",
+    "without a search": "how often the interval excludes 0 if one search of either arm is left out",
+}
+
 
 def list_estimates(comparison: Comparison, ranking: pd.DataFrame) -> dict[str, Noise]:
     """Returns description → estimate of the noise, other than the declared one.
@@ -67,7 +76,7 @@ def find_sensitive_claims(comparison: Comparison, ranking: pd.DataFrame) -> pd.D
 
     Columns are `better`, `than`, `verdict` (the declared one), a column of texts for each of
     `list_estimates` (verdict and interval), and `without a search`
-    (`describe_without_a_search`).
+    (`describe_without_a_search`). An estimate that is the declared one for all claims has none.
 
     Args:
         comparison: with the declared estimate.
@@ -80,6 +89,8 @@ def find_sensitive_claims(comparison: Comparison, ranking: pd.DataFrame) -> pd.D
     is_shown = claims.verdict.isin(["better", "worse"])
     for name, noise in list_estimates(comparison, ranking).items():
         other = Comparison(comparison.study, comparison.results, noise).judge_claims(ranking)
+        if other.equals(claims):
+            continue
         is_shown |= other.verdict != claims.verdict
         texts = []
         for row in other.itertuples():

@@ -17,7 +17,9 @@ The expected score of an arm is the mean over all searches that could be drawn.
 A finished search of the first edition has trials that are alike, so that the best of those that are
 drawn hardly varies. Once a comparison has tables, its measured noise is simulated too: an arm is
 one of its arms (drawn with replacement), and the noise of a search is normal with the standard
-deviation of the searches of that arm.
+deviation of the searches of that arm. Two searches tell little about one arm: all arms have the
+pooled noise then, and a third simulation has arms that vary as differently as those of a similar
+comparison with more searches.
 """
 
 from __future__ import annotations
@@ -258,7 +260,7 @@ def read_first_edition() -> tuple[dict[str, SourceArm], np.ndarray]:
     return source, table.loc[IMAGES].iloc[0].to_numpy(float)
 
 
-def measured_source(results: Results) -> tuple[Source, np.ndarray]:
+def measured_source(results: Results) -> tuple[dict[str, MeasuredArm], np.ndarray]:
     """Returns the arms of a comparison with their measured noise, and its images of each class.
 
     An arm with fewer than three searches has the pooled noise; an arm with one is left out.
@@ -273,6 +275,22 @@ def measured_source(results: Results) -> tuple[Source, np.ndarray]:
         spread = noise.pooled**0.5 if row.searches < LEAST else row.spread
         source[str(arm)] = MeasuredArm(classes.loc[arm].to_numpy(float), spread, images)
     return source, images
+
+
+def vary_noise(source: Mapping[str, MeasuredArm], similar: Results) -> dict[str, MeasuredArm]:
+    """Returns arms that vary as differently as those of a similar comparison.
+
+    Each arm of `source` is there once for each arm of `similar`, with the ratio of the standard
+    deviation of that one to their root mean square. Standard deviations of three to five searches
+    also differ by chance, so that arms hardly vary more differently than these.
+    """
+    spreads = measure_noise(similar.choose_lengths().map_at_r).arms.spread.dropna()
+    ratios = spreads / (spreads**2).mean() ** 0.5
+    varied = {}
+    for name, arm in source.items():
+        for other, ratio in ratios.items():
+            varied[f"{name} {other}"] = arm._replace(spread=arm.spread * ratio)
+    return varied
 
 
 def _read_first_edition(name: str) -> pd.DataFrame:

@@ -7,8 +7,11 @@ from math import inf
 from typing import NamedTuple
 
 import pandas as pd
+from scipy.stats import chi2
 
-from studies.comparison.statistics import LEAST, Comparison, measure_noise
+from studies.comparison.statistics import LEAST, Comparison, Noise, measure_noise
+
+FEW = 5  # degrees of freedom, below which two pools are not set side by side
 
 
 class Range(NamedTuple):
@@ -61,6 +64,14 @@ def find_range(comparison: Comparison, ranking: pd.DataFrame) -> Range | None:
 
 
 def pool_spread(comparison: Comparison, arms: Collection[str]) -> float | None:
-    """Returns the standard deviation pooled over some arms; None if none has two searches."""
+    """Returns the standard deviation pooled over some arms; None from few searches (`FEW`)."""
     noise = measure_noise(comparison.chosen.map_at_r, pool=arms)
-    return noise.pooled**0.5 if noise.freedom else None
+    return noise.pooled**0.5 if noise.freedom >= FEW else None
+
+
+def spread_interval(noise: Noise, confidence: float = 0.95) -> tuple[float, float]:
+    """Returns the interval of the pooled standard deviation, if all arms vary alike."""
+    tail = (1 - confidence) / 2
+    squares = noise.freedom * noise.pooled
+    high, low = (squares / chi2.ppf([tail, 1 - tail], noise.freedom)) ** 0.5
+    return float(low), float(high)

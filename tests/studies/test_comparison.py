@@ -517,7 +517,12 @@ def test_coverage_with_measured_noise(few_arms):
     assert 0.3 < coverage.noise < 1
     assert coverage.pair > 0.93
     few = tables._replace(scores=tables.scores[tables.scores.search < 2])
-    assert len({arm.spread for arm in simulation.measured_source(few)[0].values()}) == 1
+    few_source = simulation.measured_source(few)[0]
+    assert len({arm.spread for arm in few_source.values()}) == 1
+    varied = simulation.vary_noise(few_source, tables)
+    ratios = [varied[f"ms {arm}"].spread / few_source["ms"].spread for arm in spreads]
+    assert ratios[1] / ratios[0] == pytest.approx(10, rel=0.4)
+    assert np.mean(np.square(ratios)) == pytest.approx(1)
 
 
 @pytest.mark.soak  # minutes

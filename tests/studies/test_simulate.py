@@ -43,3 +43,10 @@ def test_the_noise_is_that_of_the_study_once_every_arm_has_two_searches(simulate
     lines = simulated()
     assert lines[0] == "with the noise of the searches in docs/results/networks_emoji:"
     assert noise_of(lines) > 1
+
+
+def test_two_searches_are_also_simulated_with_arms_that_vary_differently(simulated):
+    headings = [line for line in simulated() if not line.startswith(" ")]
+    assert headings[1:] == [
+        "with this noise, and arms that vary as differently as in docs/results/heads_emoji:"
+    ]
