@@ -13,6 +13,9 @@ from dml.core.metric_names import ACCURACIES, CHOICES, can_select, select_column
 from dml.core.option_values import SPLITS, has_seen_classes
 
 METRIX, I_MIX = "dml.methods.metrix.Metrix", "dml.methods.mixing_baselines.IMix"
+CCP = "dml.methods.chance_constrained.ChanceConstrained"
+XBM = "dml.methods.cross_batch.CrossBatchMemory"
+PML_LOSSES = ("pytorch_metric_learning.", "dml.losses.baselines.")
 TIMM_BACKBONE = "dml.models.backbones.TimmBackbone"
 CLOSED_SET = "closed_set"  # value of protocol.splits, and a part of the name of its protocols
 HIDDEN = 256  # default of embedder.hidden
@@ -98,12 +101,22 @@ def _find_selection_conflicts(config: Config, options: dict[str, Any]) -> Iterat
         yield "search", f"{problem}; use protocol={others}"
     if config.optim.schedule_args and config.optim.schedule is None:
         yield "optim.schedule_args", "there is no schedule; write optim.schedule=step or cosine too"
+    yield from _find_stage_conflicts(config)
     yield from _find_metric_conflicts(config)
     yield from _find_class_conflicts(config, options)
     selected_on = SPLITS[protocol.splits].selected_on
     if selected_on != protocol.selected_on:
         problem = f"splits '{protocol.splits}' select the epoch on {selected_on}"
         yield "protocol.selected_on", f"{problem}, not on {protocol.selected_on}"
+
+
+def _find_stage_conflicts(config: Config) -> Iterator[tuple[str, str]]:
+    """Yields conflicts of a method with stages with a protocol that scores nothing."""
+    protocol, method = config.protocol, config.method
+    has_stages = method["_target_"] == CCP and method.get("stages") != 1
+    if has_stages and SPLITS[protocol.splits].selected_on == "nothing":
+        problem = f"a stage ends when the scores stall; protocol '{protocol.name}' has none"
+        yield "method.stages", f"{problem}; use method.stages=1, or protocol=validation"
 
 
 def _find_metric_conflicts(config: Config) -> Iterator[tuple[str, str]]:
@@ -320,11 +333,9 @@ def find_notes(config: Config) -> Iterator[str]:
 
 def _find_idle_options(config: Config) -> Iterator[str]:
     """Yields notes on options without effect, which make a run differ from an equal one."""
-    data, stopping, search = config.data, config.protocol.stopping, config.search
+    data, search = config.data, config.search
     if search is not None and search.pruning and SPLITS[config.protocol.splits].folds == 1:
         yield "search.pruning has no effect with one fold: a trial is scored at its end"
-    if stopping.min_delta and stopping.patience is None:
-        yield "protocol.stopping.min_delta has no effect without protocol.stopping.patience"
     if data.micro_batch is not None and data.micro_batch >= data.batch_size:
         yield f"data.micro_batch has no effect: it is not below data.batch_size={data.batch_size}"
     yield from _find_idle_head_options(config.embedder)
@@ -382,4 +393,11 @@ def _find_network_notes(config: Config) -> Iterator[str]:
         yield (
             "backbone.train=lora adapts random weights here (backbone.weights=none), which is of "
             "use in tests only; checkpoints hold the whole network"
+        )
+    compares_references = config.method["_target_"] in (CCP, XBM)
+    is_from_pml = str(config.loss["_target_"]).startswith(PML_LOSSES)
+    if compares_references and is_from_pml and config.embedder.get("normalize") == "none":
+        yield (
+            f"embedder.normalize=none: this method compares vectors of any length, and the loss "
+            f"{config.loss['name']} no longer divides them by their length"
         )

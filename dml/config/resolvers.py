@@ -39,6 +39,16 @@ def by(options: str, table: DictConfig, default: Any, *, _root_: DictConfig) -> 
     return default
 
 
+def epochs(count: int, *, _root_: DictConfig) -> int | str:
+    """Returns a number of epochs as a schedule counts it, or as text where it counts steps.
+
+    How many steps an epoch has is known later: `dml.training.schedules` converts "10 epochs".
+    """
+    if OmegaConf.select(_root_, "optim.schedule_unit") == "steps":
+        return f"{count} epochs"
+    return count
+
+
 def timm(model: str, key: str) -> Any:
     """Returns an entry of timm's record of a network's pretrained weights.
 
@@ -113,5 +123,5 @@ def features(root: str, key: str) -> Any:
         return 1 if key == "channels" else None
 
 
-for resolver in (by, timm, class_name, folder_name, features, grid_size):
+for resolver in (by, epochs, timm, class_name, folder_name, features, grid_size):
     OmegaConf.register_new_resolver(resolver.__name__, resolver, replace=True)

@@ -59,7 +59,7 @@ class _ClassBatches:
         batch_size: a multiple of `images_per_class`.
         images_per_class: m ≥ 1.
         seed: seed of all draws.
-        steps_per_epoch: steps of an epoch; default: the subset's number of images.
+        steps_per_epoch: steps of an epoch; default: images // `batch_size`, at least 1.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class CategoryBatches(_ClassBatches):
         batch_size: a multiple of `categories_per_batch` × `images_per_class`.
         images_per_class: m ≥ 1.
         seed: seed of all draws.
-        steps_per_epoch: steps of an epoch; default: the subset's number of images.
+        steps_per_epoch: steps of an epoch; default: images // `batch_size`, at least 1.
         categories: one category 0..K−1 per class.
         categories_per_batch: c, 1..K.
 

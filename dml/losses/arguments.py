@@ -5,10 +5,11 @@ Shapes: B images in a batch, D embedding dimensions, C classes.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from numbers import Integral
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -28,15 +29,34 @@ def refuse_arguments(loss: nn.Module, **arguments: object) -> None:
             raise ValueError(f"{name} must be None: {type(loss).__name__} cannot use it")
 
 
+Check = tuple[Tensor, Callable[[], str]]  # a flag (a scalar tensor), and what a set one means
+
+
+@dataclass
+class _Unread:
+    """Checks on a GPU that a loss has not read yet, and the number of its calls."""
+
+    checks: list[Check] = field(default_factory=list)
+    calls: int = 0
+
+
+# Of each loss, so that a training that failed leaves nothing to the next one.
+_unread_checks: WeakKeyDictionary[nn.Module, _Unread] = WeakKeyDictionary()
+
+
 class ValueChecks:
     """Checks of the values of a batch, which are read together.
 
-    Reading waits for a GPU. There it is done at the first call and at every 50th, for all batches
-    since then: until then, wrong positions and labels are clamped.
+    Reading waits for a GPU. There it is done at the first call of a loss and at every 50th, for all
+    batches since then: until then, wrong positions and labels are clamped.
+
+    Args:
+        loss: that gets the batch.
     """
 
-    def __init__(self) -> None:
-        self._checks: list[tuple[Tensor, Callable[[], str]]] = []
+    def __init__(self, loss: nn.Module) -> None:
+        self._loss = loss
+        self._checks: list[Check] = []
 
     def add(self, wrong: Tensor, message: Callable[[], str]) -> None:
         """Adds a flag (a scalar tensor), and a function that returns the message if it is set."""
@@ -48,19 +68,17 @@ class ValueChecks:
             return
         checks = self._checks
         if checks[0][0].is_cuda:
-            _unread.extend(checks)
-            if next(_calls) % READ_EVERY:
+            unread = _unread_checks.setdefault(self._loss, _Unread())
+            unread.checks += checks
+            unread.calls += 1
+            is_due = unread.calls % READ_EVERY == 1
+            if not is_due:
                 return
-            checks = [*_unread]
-            _unread.clear()
+            checks, unread.checks = unread.checks, []
         flags = torch.stack([wrong for wrong, _ in checks]).tolist()
         for wrong, (_, message) in zip(flags, checks, strict=True):
             if wrong:
                 raise ValueError(message())
-
-
-_unread: list[tuple[Tensor, Callable[[], str]]] = []  # checks on a GPU
-_calls = itertools.count()
 
 
 def check_batch(

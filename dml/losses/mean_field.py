@@ -260,9 +260,9 @@ class _ClassPairSum(torch.autograd.Function):
         alpha, beta, delta = scales
         groups = group_by_class(labels_B, s_BC.dtype)
         slot_B, label_P, occupied_P = groups.slot, groups.label, groups.count.clamp_max(1)
-        own_B1, own_P1 = labels_B[:, None], label_P[:, None]
+        label_B1, label_P1 = labels_B[:, None], label_P[:, None]
         z_BC = (s_BC - delta).mul_(beta)
-        z_BC.scatter_(1, own_B1, z_BC.gather(1, own_B1).mul_(-alpha / beta))
+        z_BC.scatter_(1, label_B1, z_BC.gather(1, label_B1).mul_(-alpha / beta))
         if weight_B is not None:
             z_BC += weight_B.log().clamp_min(LOG_OF_ZERO).to(z_BC.dtype)[:, None]
         m_PC = z_BC.new_zeros(len(label_P), s_BC.shape[1])
@@ -280,10 +280,10 @@ class _ClassPairSum(torch.autograd.Function):
         factor_C = u_PC.new_ones(u_PC.shape[1]).index_add_(0, label_P, occupied_P, alpha=-0.5)
         share_P1 = (occupied_P / groups.present)[:, None]
         factor_PC = (factor_C / beta) * share_P1
-        factor_PC.scatter_(1, own_P1, share_P1 / alpha)
+        factor_PC.scatter_(1, label_P1, share_P1 / alpha)
         loss = factor_PC.mul(u_PC.log1p().add_(m_PC)).sum()
 
-        g_PC = factor_PC.mul_(beta).scatter_(1, own_P1, -share_P1).div_(u_PC.add_(1))
+        g_PC = factor_PC.mul_(beta).scatter_(1, label_P1, -share_P1).div_(u_PC.add_(1))
         _add_transposed(g_PC, label_P)
         ctx.save_for_backward(z_BC, g_PC.mul_(mean_P1), slot_B)
         return loss

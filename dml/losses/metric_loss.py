@@ -81,7 +81,7 @@ class ClassificationLoss(MetricLoss):
             ValueError: an argument has the wrong shape, type or values; the message names it.
         """
         refuse_arguments(self, ref_emb=ref_emb, ref_labels=ref_labels, self_index=self_index)
-        checks = ValueChecks()
+        checks = ValueChecks(self)
         with self.without_autocast(embeddings):
             x_BD, labels_B = check_batch(
                 embeddings, labels, checks, self.num_classes, self.embedding_size
@@ -178,7 +178,7 @@ class PairLoss(MetricLoss):
         Raises:
             ValueError: an argument has the wrong shape, type or values; the message names it.
         """
-        checks = ValueChecks()
+        checks = ValueChecks(self)
         if labels is None:
             labels, ref_labels = self._stand_in_labels(embeddings, indices_tuple, ref_emb)
         with self.without_autocast(embeddings):

@@ -83,9 +83,10 @@ def image_weights(mined: Mined, images: int, like: Tensor, only_anchors: bool) -
         like: the embeddings, for type and device.
         only_anchors: do not count positives and negatives.
     """
-    counted = [mined[0], *mined[2:3]] if only_anchors and len(mined) == 4 else list(mined)
-    if only_anchors and len(mined) == 3:
-        counted = [mined[0]]
+    counted = list(mined)
+    if only_anchors:
+        is_pairs = len(mined) == 4  # (anchors, positives, anchors, negatives), or a triplet
+        counted = [mined[0], mined[2]] if is_pairs else [mined[0]]
     named = torch.cat(counted)
     if not len(named):
         return like.new_ones(images)

@@ -46,14 +46,19 @@ class FieldLoss(ClassificationLoss):
         labels_N = torch.cat([labels_B, classes.repeat_interleave(self.proxies_per_class)])
         dtype = torch.promote_types(x_BD.dtype, self.proxies.dtype)
         x_ND = torch.cat([x_BD.to(dtype), self.proxies.to(dtype)])
-        return mean_energy(x_ND, labels_N, self.potential) * self.log_unit(len(x_BD))
+        return mean_energy(x_ND, labels_N, self.potential) * self.energy_scale(len(x_BD))
+
+    def energy_scale(self, images: int) -> float:
+        """Returns the loss of a batch over δ^α·U / N, with its number N of charges."""
+        charges = images + len(self.proxies)
+        return charges * self.unit if self.scale == "energy" else 1.0
 
     def log_unit(self, images: int) -> float:
         """Returns the unit of the logged loss of a batch, so that δ^α·U / N is logged.
 
-        U varies by orders of magnitude with α, δ and the number of charges N.
+        U varies by orders of magnitude with α, δ and N.
         """
-        return (images + len(self.proxies)) * self.unit if self.scale == "energy" else 1.0
+        return self.energy_scale(images)
 
 
 class PotentialFieldLoss(FieldLoss):

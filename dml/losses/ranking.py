@@ -48,15 +48,17 @@ class RankingLoss(PairLoss):
     def ranking_loss(self, s_BR: Tensor, pairs: Pairs) -> Tensor:
         """Returns the loss of similarities as a scalar."""
         positive_BR, negative_BR = pairs.masks()
-        own_BR = torch.zeros_like(positive_BR)
+        self_BR = torch.zeros_like(positive_BR)
         if self.include_self and pairs.self_index is not None:
-            own_BR = self_mask(pairs.self_index, s_BR.shape[1])
-        gain_B, queries_B = self.gains(s_BR, positive_BR & ~own_BR, negative_BR & ~own_BR, own_BR)
+            self_BR = self_mask(pairs.self_index, s_BR.shape[1])
+        gain_B, queries_B = self.gains(
+            s_BR, positive_BR & ~self_BR, negative_BR & ~self_BR, self_BR
+        )
         loss_B = torch.where(queries_B, 1 - gain_B, 0)
         return loss_B.sum() / queries_B.sum().clamp_min(1)
 
     def gains(
-        self, s_BR: Tensor, positive_BR: Tensor, negative_BR: Tensor, own_BR: Tensor
+        self, s_BR: Tensor, positive_BR: Tensor, negative_BR: Tensor, self_BR: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Returns the maximized value of each query (B), and a mask of the queries with a term."""
         raise NotImplementedError
@@ -116,10 +118,10 @@ class SmoothAPLoss(RankingLoss):
     """
 
     def gains(
-        self, s_BR: Tensor, positive_BR: Tensor, negative_BR: Tensor, own_BR: Tensor
+        self, s_BR: Tensor, positive_BR: Tensor, negative_BR: Tensor, self_BR: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Returns the average precisions; see `RankingLoss.gains`."""
-        positive_BR = positive_BR | own_BR
+        positive_BR = positive_BR | self_BR
         held_BK, ranks = self.ranks(s_BR, positive_BR, positive_BR, positive_BR | negative_BR)
         precision_BK = held_BK * ranks[0] / ranks[1]
         count_B = positive_BR.sum(dim=1)
@@ -187,10 +189,10 @@ class RecallAtKLoss(RankingLoss):
         return self.ranking_loss(x_MD @ x_MD.T, Pairs(labels_M, labels_M, self_M))
 
     def gains(
-        self, s_BR: Tensor, positive_BR: Tensor, negative_BR: Tensor, own_BR: Tensor
+        self, s_BR: Tensor, positive_BR: Tensor, negative_BR: Tensor, self_BR: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Returns the recalls, averaged over k; see `RankingLoss.gains`."""
-        held_BK, (rank_BK,) = self.ranks(s_BR, positive_BR, positive_BR | negative_BR | own_BR)
+        held_BK, (rank_BK,) = self.ranks(s_BR, positive_BR, positive_BR | negative_BR | self_BR)
         count_B = positive_BR.sum(dim=1)
         recalls = []
         for k in (min(k, s_BR.shape[1]) for k in self.recall_at):

@@ -10,6 +10,9 @@ from torch import Tensor
 from dml.models.backbones import Backbone, InputSpec
 from dml.models.embedder import Embedder
 
+# A channel that deviates less is constant: share of its mean, or of the mean deviation of channels.
+LEAST_DEVIATION = 1e-6
+
 
 class Identity(Backbone):
     """Passes features on, standardized by the training features.
@@ -33,11 +36,17 @@ class Identity(Backbone):
         self.register_buffer("scale", torch.ones(channels))
 
     def fit(self, features: Tensor) -> None:
-        """Takes mean and standard deviation from training features N×c."""
+        """Takes mean and standard deviation from training features N×c.
+
+        The scale of a channel that is constant in them stays 1, as in scikit-learn: such a channel
+        may vary in other images.
+        """
         if self.standardize:
             deviation, mean = torch.std_mean(features.double(), dim=0, correction=0)
             self.mean.copy_(mean)
-            self.scale.copy_(1 / deviation.clamp(min=1e-6))
+            smallest = LEAST_DEVIATION * torch.maximum(mean.abs(), deviation.mean())
+            is_constant = deviation <= smallest
+            self.scale.copy_(1 / deviation.masked_fill(is_constant, 1))
 
     def forward(self, features: Tensor) -> Tensor:
         """Returns the standardized features B×c."""

@@ -24,6 +24,7 @@ from dml.config.explain import compose_config
 from dml.config.schema import LORA, Config, resolve_test_resize
 from dml.config.signatures import import_target
 from dml.config.stored_network import TIMM
+from dml.core.counts import count_of
 from dml.core.errors import ConfigError, UserError
 from dml.core.option_values import has_seen_classes
 from dml.core.signals import raise_on_signals
@@ -53,7 +54,7 @@ from dml.training.interfaces import Method
 from dml.training.micro_batches import uses_batch_statistics
 from dml.training.optim import build_optimizer, parameter_groups
 from dml.training.process_group import ProcessGroup
-from dml.training.schedules import default_arguments, named_schedule, warm_up
+from dml.training.schedules import default_arguments, named_schedule, scale_rates, warm_up
 
 # Supplied to losses and methods that accept them, under the names of other codebases too.
 CLASSES = "num_classes num_class n_classes n_class nb_classes class_num classes out_features"
@@ -310,7 +311,7 @@ class Builder:
             embedder.backbone.to(memory_format=torch.channels_last)
         if world.size > 1 and not embedder.freeze_batch_norm:
             synchronize_batch_norm(embedder, device)
-            if part not in ("all", LORA):  # other layers stand in the place of the frozen ones
+            if part != "all":  # other layers stand in the place of the frozen ones
                 embedder.keep_in_evaluation_mode(find_frozen(embedder.backbone))
         compile_backbone(embedder, self.config.compile)
         return embedder
@@ -436,6 +437,13 @@ class Builder:
         optim = self.config.optim
         names = {"lr", "weight_decay", "loss_lr", "loss_lr_ratio", "groups", "layer_decay"}
         groups = parameter_groups(embedder, method, **optim.model_dump(include=names))
+        if optim.warmup_epochs and not _trains_outside_backbone(embedder, method):
+            raise ConfigError(
+                [
+                    f"optim.warmup_epochs: the first {count_of(optim.warmup_epochs, 'epoch')} "
+                    f"would train nothing: there are parameters in the backbone only; set it to 0"
+                ]
+            )
         optimizer = build_optimizer(import_target(optim.target, "optim"), groups, optim.args)
         schedule = self._schedule(optimizer, steps_per_epoch)
         if optim.warmup_steps:
@@ -452,10 +460,19 @@ class Builder:
         if node is None:
             return None
         option = "optim.schedule"
-        schedule = Constructor(node, option, SUPPLIED[option], *REQUIRED[option])
         target = import_target(node["_target_"], option)
+        if optim.lr > 0:
+            scale_rates(node, target, optimizer, optim.lr)
+        schedule = Constructor(node, option, SUPPLIED[option], *REQUIRED[option])
         defaults = schedule.select_missing(default_arguments(target))
         return schedule(optimizer=optimizer, **defaults)
+
+
+def _trains_outside_backbone(embedder: nn.Module, method: nn.Module) -> bool:
+    """Returns whether head, loss or method have parameters that are trained."""
+    in_backbone = set(embedder.get_submodule("backbone").parameters())
+    parameters = {*embedder.parameters(), *method.parameters()} - in_backbone
+    return any(parameter.requires_grad for parameter in parameters)
 
 
 def fetch_weights(backbone: str) -> bool:

@@ -58,18 +58,18 @@ class JobScores:
         )
         self.untrained: dict[str, float] | None = None
         self._measured: dict[str, float] = {}  # of the best weights
-        self._score_before(continues and draws)
+        self._score_before(for_figures=continues and draws)
         if scores_test and evaluation.keep_embeddings:
             model.method.on_stage = self._keep_stage
 
-    def _score_before(self, is_drawn: bool) -> None:
+    def _score_before(self, for_figures: bool) -> None:
         """Embeds the test images by the network as it is, and scores them if none are validated.
 
         Args:
-            is_drawn: whether figures need them where they are validated, too.
+            for_figures: whether figures need them where they are validated, too.
         """
         job = self.model.job
-        if self._tests_apart or is_drawn:
+        if self._tests_apart or for_figures:
             self._embeddings[BEFORE] = self._embed(job.test).to("cpu")
         if self._tests_apart:
             self.untrained = self._score(job.test, self._embeddings[BEFORE])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch.optim.lr_scheduler import (
     ReduceLROnPlateau,
     SequentialLR,
 )
+from torch.optim.swa_utils import SWALR
 
 from dml.core.errors import ConfigError
 
@@ -22,6 +24,14 @@ NAMED_SCHEDULES: dict[str, dict[str, Any]] = {
     "cosine": {"_target_": "torch.optim.lr_scheduler.CosineAnnealingLR"},
     "step": {"_target_": "torch.optim.lr_scheduler.StepLR", "step_size": 10, "gamma": 0.5},
 }
+
+# Arguments that set the rates of all groups to one value, unless they are lists.
+ABSOLUTE_RATES: dict[type[LRScheduler], tuple[str, ...]] = {
+    OneCycleLR: ("max_lr",),
+    CyclicLR: ("base_lr", "max_lr"),
+    SWALR: ("swa_lr",),
+}
+_EPOCHS = re.compile(r"(\d+) epochs")
 
 
 def named_schedule(
@@ -33,7 +43,8 @@ def named_schedule(
     """Returns the config node of a schedule: `_target_` and arguments; None without a schedule.
 
     Args:
-        schedule: a name of `NAMED_SCHEDULES`, or the node itself.
+        schedule: a name of `NAMED_SCHEDULES`, or the node itself; "10 epochs" stands for as many
+            steps of the schedule as these have.
         length: how often the schedule is stepped; "cosine" reaches a learning rate of 0 then.
         arguments: further arguments.
         epoch: how often the schedule is stepped in an epoch.
@@ -41,13 +52,47 @@ def named_schedule(
     if schedule is None:
         return None
     if isinstance(schedule, dict):
-        return schedule | arguments
+        return _convert_epochs(schedule | arguments, epoch)
     node = dict(NAMED_SCHEDULES[schedule])
     if schedule == "cosine":
         node["T_max"] = max(length, 1)
     else:
         node["step_size"] *= epoch
-    return node | arguments
+    return _convert_epochs(node | arguments, epoch)
+
+
+def _convert_epochs(value: Any, epoch: int) -> Any:
+    """Returns a value in which texts such as "10 epochs" are numbers of steps of a schedule."""
+    if isinstance(value, dict):
+        return {name: _convert_epochs(entry, epoch) for name, entry in value.items()}
+    if isinstance(value, list):
+        return [_convert_epochs(entry, epoch) for entry in value]
+    if isinstance(value, str) and (match := _EPOCHS.fullmatch(value)):
+        return int(match[1]) * epoch
+    return value
+
+
+def scale_rates(node: dict[str, Any], schedule: Any, optimizer: Optimizer, lr: float) -> None:
+    """Replaces a rate that a schedule sets for all groups of an optimizer by one for each group.
+
+    Each group keeps its share of `optim.lr`. Otherwise OneCycleLR, for example, would train the
+    parameters of the loss with the rate of the network.
+
+    Args:
+        node: arguments of the schedule, which are changed.
+        schedule: its class.
+        optimizer: with the rates of its groups.
+        lr: `optim.lr`, above 0.
+    """
+    if not isinstance(schedule, type):
+        return
+    for kind, names in ABSOLUTE_RATES.items():
+        if not issubclass(schedule, kind):
+            continue
+        for name in names:
+            rate = node.get(name)
+            if isinstance(rate, int | float):
+                node[name] = [rate * group["lr"] / lr for group in optimizer.param_groups]
 
 
 def warm_up(optimizer: Optimizer, schedule: LRScheduler | None, steps: int) -> LRScheduler:
@@ -131,6 +176,8 @@ def find_schedule_notes(
 
 def _expected_length(schedule: LRScheduler) -> int:
     """Returns the steps of a schedule that is usually stepped with every batch; 0 for others."""
+    if isinstance(schedule, SequentialLR):  # after a warm-up
+        schedule = schedule._schedulers[-1]
     if isinstance(schedule, OneCycleLR):
         return int(schedule.total_steps)
     if isinstance(schedule, CyclicLR):

@@ -45,10 +45,10 @@ class TrainingStep:
         if config.clip_loss_parameters:
             self._clipped += self.method.parameters()
         state.train()
-        self._called = in_micro_batches(self.embedder, config.micro_batch)
+        self._embedder_in_parts = in_micro_batches(self.embedder, config.micro_batch)
         self._compute_loss: ComputeLoss = self._local_loss
         if world.size > 1:
-            self._compute_loss = DataParallelLoss(self._called, self.method, world)
+            self._compute_loss = DataParallelLoss(self._embedder_in_parts, self.method, world)
 
     def __call__(self, images: Tensor, labels: Tensor, warming_up: bool) -> dict[str, Tensor]:
         """Trains one step on this process's part of a batch.
@@ -89,6 +89,6 @@ class TrainingStep:
         return {"loss": loss.detach(), **logs}
 
     def _local_loss(self, images: Tensor, labels: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        loss, logs = self.method(self._called, images, labels)
+        loss, logs = self.method(self._embedder_in_parts, images, labels)
         parameters = chain(self.embedder.parameters(), self.method.parameters())
         return connect_to_parameters(loss, logs, parameters)

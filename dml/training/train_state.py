@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -11,7 +12,7 @@ from typing import Any, Literal, cast
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
@@ -19,7 +20,8 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from dml.core.errors import ConfigError, first_line
 from dml.training.interfaces import Method
 
-LOGGED_GROUPS = ("backbone", "loss")  # the other groups share the learning rate of the backbone
+LOGGED_GROUPS = ("backbone", "loss")  # others only if their rate is not that of the backbone
+PARTS = re.compile(r".*_\d+")  # names of further layers of a group
 
 
 @dataclass
@@ -43,6 +45,10 @@ class TrainState:
     schedule_unit: Literal["epochs", "steps"] = "epochs"
     average: AveragedModel | None = None
 
+    def __post_init__(self) -> None:
+        self._logged = _find_logged_groups(self.optimizer)
+        self._used_rates: dict[str, float] = {}  # of the last step
+
     @property
     def device(self) -> torch.device:
         """The device of the network."""
@@ -54,17 +60,16 @@ class TrainState:
         self.method.train(mode)
 
     def learning_rates(self) -> dict[str, float]:
-        """Returns the learning rates to log: column of `history.csv` → value."""
-        return {
-            f"lr_{group['name']}": group["lr"]
-            for group in self.optimizer.param_groups
-            if group["name"] in LOGGED_GROUPS
-        }
+        """Returns the learning rates of the last step: column of `history.csv` → value."""
+        return dict(self._used_rates)
 
     def end_step(self) -> None:
         """Averages the weights, and steps a scheduler that counts training steps."""
         if self.average is not None:
             self.average.update_parameters(self.embedder)
+        for group in self.optimizer.param_groups:
+            if group.get("name") in self._logged:
+                self._used_rates[f"lr_{group['name']}"] = group["lr"]
         if self.schedule_unit == "steps":
             self._step_scheduler()
 
@@ -114,6 +119,7 @@ class TrainState:
             "method": self.method.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
+            "learning_rates": self.learning_rates(),
         }
         if self.average is not None:
             state["average"] = self.average.state_dict()
@@ -124,10 +130,23 @@ class TrainState:
         self.embedder.load_state_dict(state["embedder"])
         self.method.load_state_dict(state["method"])
         self.optimizer.load_state_dict(state["optimizer"])
+        self._used_rates = dict(state.get("learning_rates", {}))
         if self.scheduler is not None:
             self.scheduler.load_state_dict(state["scheduler"])
         if self.average is not None:
             self.average.load_state_dict(state["average"])
+
+
+def _find_logged_groups(optimizer: Optimizer) -> list[str]:
+    """Returns the names of the parameter groups whose learning rates are logged."""
+    named = [group for group in optimizer.param_groups if "name" in group]
+    rates = {group["name"]: group["lr"] for group in named}
+    names = []
+    for name, rate in rates.items():
+        is_other = PARTS.fullmatch(name) is None and rate != rates.get("backbone")
+        if name in LOGGED_GROUPS or is_other:
+            names.append(name)
+    return names
 
 
 def average_weights(embedder: nn.Module, decay: float) -> AveragedModel:
@@ -143,9 +162,27 @@ def average_weights(embedder: nn.Module, decay: float) -> AveragedModel:
         ConfigError: the network cannot be copied.
     """
     try:
-        return AveragedModel(embedder, multi_avg_fn=get_ema_multi_avg_fn(decay), use_buffers=True)
+        return AveragedModel(embedder, multi_avg_fn=_moving_average(decay), use_buffers=True)
     except Exception as error:  # of any class: the network may hold anything
         raise ConfigError([f"ema: the network cannot be copied: {first_line(error)}"]) from error
+
+
+def _moving_average(decay: float) -> Callable[[Sequence[Tensor], Sequence[Tensor], Any], None]:
+    """Returns a function that moves averages towards weights, and copies whole numbers.
+
+    That of torch also averages counts and indices (such as the relative positions of Swin), and
+    cuts off the decimals of the result.
+    """
+    average_floats = get_ema_multi_avg_fn(decay)
+
+    def update(averages: Sequence[Tensor], weights: Sequence[Tensor], steps: Any) -> None:
+        if averages[0].is_floating_point() or averages[0].is_complex():
+            average_floats(averages, weights, steps)
+            return
+        for average, weight in zip(averages, weights, strict=True):
+            average.copy_(weight)
+
+    return update
 
 
 def random_state(device: torch.device) -> dict[str, Any]:

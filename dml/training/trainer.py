@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -167,15 +168,18 @@ class Trainer:
         state = self.state
         metrics = self._score_or_save()
         self.checkpoints.wait()  # the history is at most one row ahead of the checkpoints
-        scored = bool(metrics)  # else the last evaluation counts
-        score = metrics.get(self.config.select_metric, NO_SCORE if scored else self.epoch)
-        if not scored or self.stopping.update(score, self.epoch, self.step):
+        score, is_best = self.epoch, True  # without scores the last evaluation counts
+        if metrics:
+            score = metrics.get(self.config.select_metric, NO_SCORE)
+            is_best = self.stopping.update(score, self.epoch, self.step)
+        if is_best:
             self._keep_best(metrics)
         means = self._means.compute_and_reset()
         constant = state.method.loss_constant
         if constant:
             means["loss_without_constant"] = means["loss"] - constant
-        extra = _check_numbers(state.method.on_evaluation(state.embedder, score))
+        with state.averaged():  # the weights that were scored
+            extra = _check_numbers(state.method.on_evaluation(state.embedder, score))
         self._log({**means, **state.learning_rates(), **extra, **metrics})
         state.end_evaluation(score)
         if self._epoch_ended:
@@ -264,7 +268,7 @@ class RunningMeans:
 
     def __init__(self) -> None:
         self._sums: dict[str, Tensor] = {}
-        self._steps = 0
+        self._counts: Counter[str] = Counter()  # steps that had a value
         self._bad_step: Tensor | None = None
 
     def update(self, values: dict[str, Tensor], step: int) -> None:
@@ -272,7 +276,7 @@ class RunningMeans:
         for name, value in values.items():
             value = value.detach()
             self._sums[name] = self._sums[name] + value if name in self._sums else value.clone()
-        self._steps += 1
+        self._counts.update(values.keys())
         bad = torch.where(torch.isfinite(values["loss"]), math.inf, float(step))
         self._bad_step = bad if self._bad_step is None else torch.minimum(self._bad_step, bad)
 
@@ -295,21 +299,28 @@ class RunningMeans:
             )
 
     def compute_and_reset(self) -> dict[str, float]:
-        """Returns the means, and the number of empty steps if there are any; resets the sums."""
-        means = {name: (total / self._steps).item() for name, total in self._sums.items()}
+        """Returns the means, and the number of empty steps if there are any; resets the sums.
+
+        The mean of a value is that of the steps that had it.
+        """
+        means = {}
+        for name, total in self._sums.items():
+            means[name] = (total / self._counts[name]).item()
         if EMPTY_STEPS in means:
             means[EMPTY_STEPS] = int(self._sums[EMPTY_STEPS].item())
-        self._sums, self._steps = {}, 0
+        self._sums, self._counts = {}, Counter()
         return means
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the sums, in plain types and tensors."""
-        return {"sums": self._sums, "since": self._steps}
+        return {"sums": self._sums, "counts": dict(self._counts)}
 
     def load_state_dict(self, state: dict[str, Any], device: torch.device) -> None:
         """Restores the result of `state_dict`."""
         self._sums = {name: value.to(device) for name, value in state["sums"].items()}
-        self._steps = state["since"]
+        self._counts = Counter(state.get("counts", {}))
+        if "since" in state:  # of a checkpoint of an earlier version
+            self._counts = Counter(dict.fromkeys(self._sums, state["since"]))
 
 
 def _check_numbers(extra: Any) -> Metrics:

@@ -10,11 +10,6 @@ IDLE = [
     ("optim.clip_loss_parameters=true", ["optim.clip_value=null"], "optim.clip_norm=1"),
     ("optim.schedule_unit=steps", ["optim.schedule=null"], "optim.schedule=cosine"),
     ("embedder.hidden=512", [], "embedder.head=mlp"),
-    (
-        "protocol.stopping.min_delta=0.5",
-        ["protocol.stopping.patience=null"],
-        "protocol.stopping.patience=3",
-    ),
     ("embedder.token_pooling=mean", ["embedder.pooling=native"], "embedder.pooling=avg"),
     (
         "transform.degrees=5",
@@ -43,6 +38,30 @@ def test_options_without_effect_are_noted(composed, option, idle, needed):
     (note,) = find_notes(check(composed(*words, *idle)))
     assert note.startswith(f"{option.partition('=')[0]} has no effect")
     assert not [*find_notes(check(composed(*words, needed)))]
+
+
+def test_stages_need_scores(composed):
+    words = ["data=digits", "method=ccp", "loss=c2", "protocol=all_classes"]
+    with pytest.raises(ConfigError, match=r"method\.stages: a stage ends when the scores stall"):
+        check(composed(*words))
+    for change in (["method.stages=1"], ["protocol=validation"]):
+        check(composed(*words, *change))
+
+
+@pytest.mark.parametrize(
+    ("words", "noted"),
+    [
+        (["method=xbm", "loss=ms"], 1),
+        (["method=ccp", "loss=ms"], 1),
+        (["loss=ms"], 0),
+        (["method=xbm", "loss=c1"], 0),
+    ],
+)
+def test_lengths_that_a_loss_no_longer_divides_by_are_noted(composed, words, noted):
+    options = ["data=digits", "protocol=validation", *words]
+    notes = find_notes(check(composed(*options, "embedder.normalize=none")))
+    assert sum("no longer divides them by their length" in note for note in notes) == noted
+    assert not [*find_notes(check(composed(*options, "embedder.normalize=l2")))]
 
 
 FROZEN = [(1, 1, 1), (3, 5, 1), (2, 1, 0), (0, 1, 0)]

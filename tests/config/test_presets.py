@@ -6,6 +6,7 @@ from hydra.core.hydra_config import HydraConfig
 from dml.config.check import check
 from dml.config.presets import apply_params, extract_params, load_preset
 from dml.core.errors import ConfigError
+from dml.training.schedules import named_schedule
 
 
 def test_values_of_a_table_precede_the_users_overrides():
@@ -119,7 +120,7 @@ def test_settings_of_losses_that_rank_a_batch(
     if milestones is None:
         assert config.optim.schedule is None
     else:
-        schedule = dict(config.optim.schedule)
+        schedule = named_schedule(config.optim.schedule, epochs, {})
         assert schedule.pop("_target_") == "torch.optim.lr_scheduler.MultiStepLR"
         assert schedule == {"milestones": milestones, "gamma": 0.3}
 

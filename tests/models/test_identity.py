@@ -55,3 +55,19 @@ def test_features_of_images_are_those_before_the_head(training):
     with_network = FeatureNetwork(network, standardize)
     torch.testing.assert_close(with_network(images), standardize(pooled))
     assert (with_network.channels, with_network.input) == (8, network.input)
+
+
+@pytest.mark.parametrize("value", [0.0, 4.0, -1e6, 1e-9])
+def test_a_channel_that_only_other_images_vary_keeps_its_scale(value):
+    """It may be 0 for all training images, and vary for classes that they do not have."""
+    training = torch.tensor([[value, 1.0, 0.0], [value, 3.0, 1e-4]])
+    backbone = Identity(3)
+    backbone.fit(training)
+    other = torch.tensor([[value + 0.5, 2.0, 0.0]])
+    assert backbone(other)[0].tolist() == pytest.approx([0.5, 0.0, -1.0])
+
+
+def test_features_without_any_difference_are_0():
+    backbone = Identity(2)
+    backbone.fit(torch.zeros(3, 2))
+    assert backbone(torch.zeros(1, 2)).tolist() == [[0.0, 0.0]]

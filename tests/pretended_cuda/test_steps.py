@@ -92,6 +92,19 @@ def test_wrong_values_are_reported_within_fifty_batches(wrong, message):
         [loss(embeddings, labels) for _ in range(READ_EVERY)]
 
 
+def test_wrong_values_of_a_training_that_failed_are_not_those_of_the_next():
+    """A search goes on with the next trial in the same process."""
+    size = {"num_classes": 7, "embedding_size": 4}
+    embeddings, labels = torch.rand(3, 4).to("cuda"), torch.tensor([0, 1, 2]).to("cuda")
+    failed, healthy = (MeanFieldContrastiveLoss(**size).to("cuda") for _ in range(2))
+    failed(embeddings, labels)
+    failed(embeddings * torch.nan, labels)  # not read yet
+    for _ in range(READ_EVERY + 1):
+        healthy(embeddings, labels)
+    with pytest.raises(ValueError, match="finite"):
+        [failed(embeddings, labels) for _ in range(READ_EVERY)]
+
+
 def test_steps_of_ccp_wait_twice():
     """Starts of stages apart: they embed the pool, and measure its radii."""
     losses = {"cpu": [step() for step in ccp_steps("cpu")], "cuda": []}

@@ -10,6 +10,7 @@ from timm.layers import convert_sync_batchnorm
 from torchvision.transforms.functional import pil_to_tensor
 
 from dml.config.check import check
+from dml.core.errors import ConfigError
 from dml.core.torch_internals import BatchNorm
 from dml.data.protocol import create_jobs
 from dml.runs import build
@@ -64,11 +65,15 @@ class TwoProcesses:
         return build()
 
 
-@pytest.mark.parametrize("train", ["none", 1, 2])
-def test_frozen_statistics_stay_with_several_processes(composed, monkeypatch, train):
+@pytest.mark.parametrize(
+    ("train", "model"),
+    [("none", "test_resnet"), (1, "test_resnet"), (2, "test_resnet"), ("lora", "levit_128s")],
+)
+def test_frozen_statistics_stay_with_several_processes(composed, monkeypatch, train, model):
     """Other layers take the place of BatchNorm then, after the backbone was frozen."""
-    words = ("data=digits", "backbone=timm", "backbone.model=test_resnet", "backbone.weights=none")
-    config = check(composed(*words, f"backbone.train={train}", "transform.size=32"))
+    words = ("data=digits", "backbone=timm", f"backbone.model={model}", "backbone.weights=none")
+    size = {"levit_128s": 224}.get(model, 32)
+    config = check(composed(*words, f"backbone.train={train}", f"transform.size={size}"))
     builder = Builder(config)
     (job, *_) = create_jobs(config.protocol.splits, 1, builder.index())
 
@@ -89,3 +94,16 @@ def test_frozen_statistics_stay_with_several_processes(composed, monkeypatch, tr
     assert frozen(several.train()) == expected
     several.eval()
     assert frozen(several.train()) == expected
+
+
+def test_a_warm_up_needs_parameters_outside_of_the_backbone(composed):
+    words = ("data=digits", "loss=contrastive", "embedder.head=none", "embedder.size=null")
+    config = check(composed(*words, "optim.warmup_epochs=1"))
+    builder = Builder(config)
+    embedder, method = builder.embedder(), torch.nn.Identity()
+    with pytest.raises(ConfigError, match=r"optim\.warmup_epochs: the first 1 epoch would train"):
+        builder.optimizer(embedder, method, 5)
+    of_proxies = check(composed(*words, "optim.warmup_epochs=1", "optim.loss_lr=1"))
+    Builder(of_proxies).optimizer(embedder, torch.nn.Linear(2, 2), 5)
+    without = check(composed(*words, "optim.warmup_epochs=0"))
+    Builder(without).optimizer(embedder, method, 5)

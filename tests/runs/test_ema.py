@@ -137,6 +137,32 @@ def test_custom_parts_do_not_depend_on_loading_processes(composed, tmp_path):
     assert histories[0] == histories[1]
 
 
+class WithCounts(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("positions", torch.arange(1000), persistent=False)
+        self.register_buffer("mask", torch.tensor([True, False]))
+        self.register_buffer("phase", torch.tensor([1j]))
+        self.weight = torch.nn.Parameter(torch.ones(1))
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.7, 0.9, 0.95, 0.9995, 0.9999])
+def test_whole_numbers_are_copied(decay):
+    """Such as relative positions: 0.9 x + 0.1 x is less than x for many whole numbers x."""
+    network = WithCounts()
+    average = average_weights(network, decay)
+    for value in (1.0, 2.0, 4.0):
+        network.weight.data.fill_(value)
+        network.phase.fill_(value * 1j)
+        network.positions += 1
+        average.update_parameters(network)
+    assert torch.equal(average.module.positions, network.positions)
+    assert torch.equal(average.module.mask, network.mask)
+    expected = decay * (decay + 2 * (1 - decay)) + 4 * (1 - decay)
+    assert average.module.weight.item() == pytest.approx(expected)
+    assert average.module.phase.imag.item() == pytest.approx(expected)
+
+
 class Sticky(torch.nn.Module):
     def __deepcopy__(self, memo):
         raise RuntimeError("not this one")

@@ -14,7 +14,7 @@ from dml.core.errors import ConfigError
 from dml.models.embedder import Embedder
 from dml.models.small_cnn import SmallCNN
 from dml.runs.build import Builder
-from dml.training.schedules import describe_warmup, named_schedule, warm_up
+from dml.training.schedules import describe_warmup, find_schedule_notes, named_schedule, warm_up
 
 STEPS = {"optim.schedule_unit": "steps"}
 
@@ -142,3 +142,79 @@ def test_a_warm_up_that_never_ends_is_noted(warmup, total, noted):
     assert len(notes) == noted
     if warmup == 100 and notes:
         assert "not below the 4 steps of the training: the rates reach 0.04 of" in notes[0]
+
+
+def simulate_rates(optimizer, schedule, steps):
+    rates = []
+    for _ in range(steps):
+        rates.append([group["lr"] for group in optimizer.param_groups])
+        optimizer.step()
+        schedule.step()
+    return rates
+
+
+@pytest.mark.parametrize(
+    ("words", "epochs", "factor"),
+    [
+        (["data=cub", "protocol=traditional"], 10, 0.5),
+        (["data=cars", "protocol=traditional"], 20, 0.5),
+        (["data=sop", "protocol=traditional"], 20, 0.25),
+        (["data=inshop", "protocol=traditional"], 20, 0.25),
+        (["data=cub", "protocol=metrix"], 10, 0.5),
+        (["data=sop", "protocol=metrix"], 10, 0.25),
+    ],
+)
+@pytest.mark.parametrize("warmup", [0, 3])
+def test_the_schedule_of_a_protocol_counts_epochs_in_both_units(
+    composed, words, epochs, factor, warmup
+):
+    """A warm-up counts steps, and so does its schedule: ten steps would be a part of an epoch."""
+    config = check(composed(*words, "loss=ms", f"optim.warmup_steps={warmup}", "optim.lr=1"))
+    assert config.optim.schedule["step_size"] == (f"{epochs} epochs" if warmup else epochs)
+    network = Embedder(SmallCNN(width=1), 4)
+    optimizer, schedule = Builder(config).optimizer(network, nn.Identity(), steps_per_epoch=2)
+    length = 2 * epochs if warmup else epochs
+    rates = simulate_rates(optimizer, schedule, warmup + 2 * length)
+    expected = [1] * length + [factor] * length
+    assert [group[0] for group in rates[warmup:]] == pytest.approx(expected)
+
+
+def test_lengths_in_epochs_may_be_typed(composed):
+    node = "{_target_:torch.optim.lr_scheduler.MultiStepLR,milestones:[25 epochs,50 epochs]}"
+    schedule = check(
+        composed("data=glyphs", "protocol=mlrc", f"optim.schedule={node}")
+    ).optim.schedule
+    assert named_schedule(schedule, 0, {}, epoch=1)["milestones"] == [25, 50]
+    assert named_schedule(schedule, 0, {}, epoch=7)["milestones"] == [175, 350]
+    assert named_schedule("step", 0, {"step_size": "3 epochs"}, epoch=7)["step_size"] == 21
+    assert named_schedule("step", 0, {"step_size": "3 weeks"})["step_size"] == "3 weeks"
+
+
+@pytest.mark.parametrize(
+    ("node", "highest"),
+    [
+        ("OneCycleLR,max_lr:0.1,total_steps:20", 1),
+        ("OneCycleLR,max_lr:0.05,total_steps:20", 0.5),
+        ("CyclicLR,base_lr:0.01,max_lr:0.1,step_size_up:5,cycle_momentum:false", 1),
+    ],
+)
+def test_groups_keep_their_shares_under_a_schedule_of_absolute_rates(composed, node, highest):
+    words = ["data=glyphs", "protocol=mlrc", "loss=proxy_anchor", "+optim.groups.head.lr=0.2"]
+    schedule = f"optim.schedule={{_target_:torch.optim.lr_scheduler.{node}}}"
+    config = check(
+        composed(*words, "optim.loss_lr=3", "optim.lr=0.1", schedule, "optim.schedule_unit=steps")
+    )
+    network, loss = Embedder(SmallCNN(width=1), 4), nn.Linear(2, 2)
+    optimizer, built = Builder(config).optimizer(network, loss, steps_per_epoch=5)
+    rates = torch.tensor(simulate_rates(optimizer, built, 19))
+    assert rates.max(dim=0).values.tolist() == pytest.approx(
+        [0.1 * highest, 0.2 * highest, 3 * highest]
+    )
+    torch.testing.assert_close(rates[:, 1] / rates[:, 0], torch.full((19,), 2.0))
+
+
+def test_a_cycle_after_a_warm_up_is_noted_too():
+    optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=1.0)
+    cycle = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1.0, total_steps=120)
+    (note,) = find_schedule_notes(warm_up(optimizer, cycle, 3), 50, True, "steps")
+    assert "50 steps are a part of its 120 steps" in note

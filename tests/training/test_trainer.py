@@ -1,4 +1,5 @@
 import copy
+import itertools
 import random
 from types import SimpleNamespace
 
@@ -17,8 +18,8 @@ from dml.training.interfaces import Callbacks, TrainConfig
 from dml.training.optim import parameter_groups
 from dml.training.step import TrainingStep
 from dml.training.stopping import Stopping
-from dml.training.train_state import TrainState
-from dml.training.trainer import Trainer
+from dml.training.train_state import TrainState, average_weights
+from dml.training.trainer import RunningMeans, Trainer
 
 
 class Pull(nn.Module):
@@ -230,6 +231,93 @@ def test_logged_losses_are_means_since_the_last_evaluation(make):
     assert logged == pytest.approx([sum(seen[:2]) / 2, sum(seen[2:]) / 2])
 
 
+def test_values_of_some_steps_have_the_mean_of_these(make):
+    """A method may log a value at some steps only, such as when it uses a memory."""
+    trainer = make(epochs=1, steps_per_epoch=6, evaluate_every=3)
+    forward, count = trainer.state.method.forward, itertools.count(1)
+
+    def with_value(*arguments):
+        loss, logs = forward(*arguments)
+        step = next(count)
+        if step in (2, 3, 5):
+            logs = {**logs, "memory": torch.tensor(float(step))}
+        return loss, logs
+
+    trainer.state.method.forward = with_value
+    trainer.fit()
+    assert [row.get("memory") for row in trainer.logged] == [None, 2.5, 5.0]
+
+
+def test_means_of_some_steps_continue():
+    means = RunningMeans()
+    means.update({"loss": torch.tensor(1.0)}, 1)
+    means.update({"loss": torch.tensor(2.0), "memory": torch.tensor(8.0)}, 2)
+    other, of_before = RunningMeans(), RunningMeans()
+    other.load_state_dict(means.state_dict(), torch.device("cpu"))
+    other.update({"loss": torch.tensor(6.0), "memory": torch.tensor(2.0)}, 3)
+    assert other.compute_and_reset() == {"loss": 3.0, "memory": 5.0}
+    # Checkpoints of earlier versions have one number of steps for all values.
+    of_before.load_state_dict(
+        {"sums": {"loss": torch.tensor(3.0)}, "since": 2}, torch.device("cpu")
+    )
+    assert of_before.compute_and_reset() == {"loss": 1.5}
+
+
+def test_the_rates_of_a_row_are_those_of_its_last_step(make):
+    """A schedule that counts steps has already set those of the next step."""
+
+    def halve(optimizer):
+        return torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+
+    trainer = make(scheduler=halve, epochs=2, steps_per_epoch=2, evaluate_every=1)
+    trainer.state.schedule_unit = "steps"
+    trainer.fit()
+    rates = [row.get("lr_backbone") for row in trainer.logged]
+    assert rates == [None, 0.1, 0.05, 0.025, 0.0125]
+
+
+@pytest.mark.parametrize(
+    ("rates", "columns"),
+    [
+        ({"backbone": 0.1, "head": 0.1, "loss": 0.1}, ["lr_backbone", "lr_loss"]),
+        ({"backbone": 0.1, "head": 0.3, "loss": 0.1}, ["lr_backbone", "lr_head", "lr_loss"]),
+        ({"head": 0.1, "loss": 0.2}, ["lr_head", "lr_loss"]),
+        ({"backbone": 0.1, "backbone_1": 0.05, "bias": 0.2}, ["lr_backbone", "lr_bias"]),
+    ],
+)
+def test_every_rate_that_is_another_one_has_a_column(make, rates, columns):
+    groups = []
+    for name, rate in rates.items():
+        groups.append({"name": name, "params": [nn.Parameter(torch.ones(1))], "lr": rate})
+    state = make().state
+    state = TrainState(state.embedder, state.method, torch.optim.SGD(groups))
+    assert state.learning_rates() == {}, "no step has been made"
+    state.end_step()
+    assert sorted(state.learning_rates()) == columns
+    for column, rate in state.learning_rates().items():
+        assert rate == rates[column.removeprefix("lr_")]
+
+
+def test_a_method_gets_the_weights_that_were_scored(make):
+    trainer = make(epochs=2)
+    state = trainer.state
+    state.average = average_weights(state.embedder, 0.9)
+    seen = []
+
+    def on_evaluation(embedder, score):
+        averaged = dict(state.average.module.named_parameters())
+        raw = dict(embedder.named_parameters())
+        # The weights are exchanged meanwhile: the module of the average has the raw ones.
+        seen.append([not torch.equal(raw[name], averaged[name]) for name in raw])
+        return {"first": next(iter(raw.values())).flatten()[0].item()}
+
+    state.method.on_evaluation = on_evaluation
+    trainer.fit()
+    expected = next(iter(state.average.module.parameters())).flatten()[0].item()
+    assert trainer.logged[-1]["first"] == expected
+    assert any(seen[-1])
+
+
 def test_a_plateau_halves_the_rate_once_an_evaluation(make):
     """As `protocol=conventional`: evaluations count, not epochs or steps."""
     scores = iter([0.1, 0.5, 0.5, 0.4, 0.3, 0.6, 0.5, 0.5, 0.5])
@@ -366,10 +454,10 @@ def test_a_loaded_state_is_the_saved_one(make_noisy):
     other.load_state_dict(copy.deepcopy(state))
     assert differing(state, other.state_dict()) == set()
     assert other.seconds == state["seconds"]
-    assert differing(state, before) == {*PARTS}
+    assert differing(state, before) == {*PARTS, "learning_rates"}
 
 
-PARTS = ("step", "rows", "first_metrics", "sums", "since", "embedder", "method", "optimizer",
+PARTS = ("step", "rows", "first_metrics", "sums", "counts", "embedder", "method", "optimizer",
          "scheduler", "stopping", "random")  # fmt: skip
 
 

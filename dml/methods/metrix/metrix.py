@@ -212,6 +212,7 @@ class Metrix(Plain):
             partner_AS = positive_AS if pair_kind == "pos_pos" else negative_AS
             if pair_kind != "pos_pos":
                 partner_AS = keep_hardest(partner_AS, u_BD @ u_BD.T, hard_negatives)
+            # Each image is mixed with its partners: "anc_neg" lists these, of any class.
             pairs = build_mixing_pairs("anc_neg", positive_AS, partner_AS, anchor_A)
             return anchors_AD, sources_SD, pairs
         if self.form.anchors == "proxies":

@@ -1,7 +1,8 @@
 """Pairs of examples that are mixed for each anchor (metrix, M(a)), without duplicates.
 
 Shapes: A anchors, S sources (the batch's samples, then proxies if they are mixed too), V distinct
-pairs, K the largest number of pairs per anchor, E (anchor, pair) incidences.
+pairs, K the largest number of pairs per anchor, E (anchor, pair) and F (anchor, first source)
+incidences.
 """
 
 from __future__ import annotations
