@@ -23,7 +23,11 @@ Exit status: 0 finished, 1 failed, 2 wrong command.
 """
 
 # As other commands write such options.
-FLAGS = {"--errors": "errors=true", "--per-query": "per_query=true"}
+FLAGS = {
+    "--errors": "errors=true",
+    "--per-query": "per_query=true",
+    "--overwrite": "overwrite=true",
+}
 
 
 def evaluate(cfg: Any) -> tuple[None, None]:

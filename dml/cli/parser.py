@@ -17,6 +17,7 @@ LARGEST = 2**31 - 1  # count that an option may give
 MISSING = "the following arguments are required: "  # of argparse
 OUTPUTS = "outputs"  # the folder of runs in the words of training
 RUNS = "--runs"  # the same in commands that read runs
+SEVERAL = ("*", argparse.REMAINDER)  # numbers of words, of which there need be none
 
 
 class Parser(argparse.ArgumentParser):
@@ -74,7 +75,7 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raises ConfigError with a message of argparse."""
         if message.startswith(MISSING):
-            several = [action for action in self._actions if action.nargs == "*"]
+            several = [action for action in self._actions if action.nargs in SEVERAL]
             optional = {action.metavar or action.dest for action in several}
             names = message.removeprefix(MISSING).split(", ")
             required = [name for name in names if name not in optional]

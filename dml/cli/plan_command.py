@@ -80,7 +80,10 @@ def main(words: Sequence[str]) -> int:
     check_order_of_plan(options.experiment)
     command.refuse_without_dashes(options.overrides)
     add_current_folder()  # a reader may say how many images it trains on
-    plans = _plan(options)
+    from dml.config.schema import for_another_machine  # imported late: --help need not load it
+
+    with for_another_machine():
+        plans = _plan(options)
     if options.experiment != "all":
         _print_runs(plans[options.experiment], options.overrides)
     _print_table(plans)

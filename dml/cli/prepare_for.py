@@ -49,9 +49,11 @@ def prepare_for(words: Sequence[str], lists: bool, checks: bool) -> None:
         ConfigError: wrong options, a line each.
         UserError: something cannot be had, or is not there; after everything else.
     """
+    from dml.config.schema import for_another_machine
     from dml.core.download import without_requests
 
-    needs = _find_needs(words)
+    with for_another_machine():  # a login node prepares what a GPU trains
+        needs = _find_needs(words)
     networks, datasets = len(needs.networks), len(needs.datasets)
     print_plain(f"runs: {needs.runs:,}, datasets: {datasets}, networks: {networks}")
     with tolerant_output():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import sys
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dml.cli.parser import Parser, parse_folder, rarely_collect_garbage, refuse_outputs
 from dml.core.errors import ConfigError, UserError, nearest
 from dml.core.installation import shell_command
+from dml.core.option_values import EMBEDDING_FILES
 from dml.core.plain_text import escape_json, print_plain
 from dml.core.text_columns import plain_text_columns
 
@@ -27,9 +29,9 @@ OF_EMPTY_RUNS = {
     "figures_state.txt", "environment.json",
 }  # fmt: skip
 TRACKERS = ("tensorboard", "wandb")
+WIDE = 10_000  # columns of an output that is no terminal
 PARTIAL = re.compile(r"\..+\.[0-9a-f]{8}\.partial")  # of `dml.core.atomic_io.replace_file`
 ACTIONS = ("list", "best", "compare", "rm", "clean")
-EMBEDDING_FILES = (".npz", ".parquet")
 CONDITIONS = ("list", "best", "clean")  # actions that take conditions, not runs
 DESCRIPTION = """\
 Lists the runs below outputs/, the newest first.
@@ -116,7 +118,8 @@ def _run(action: str, words: list[str], options: Namespace) -> int:
         return 0
     if action == "rm":
         named = join_runs([find_run(word, runs) for word in words])
-        return _remove(plan_removal(named.by_row, whole=True), options.yes)
+        of_folders = {run.folder.resolve(): run for run in named.by_row}  # each once
+        return _remove(plan_removal(of_folders.values(), whole=True), options.yes)
     chosen = select_runs(runs, words)
     if action == "clean":
         return _remove(plan_removal(chosen.by_row, whole=False), options.yes)
@@ -195,6 +198,10 @@ def _check_options(action: str, options: Namespace) -> None:
     for name, is_typed in typed.items():
         if is_typed and action != "compare":
             raise ConfigError([f"{name}: is an option of compare; leave it out"])
+    if options.yes and action not in ("rm", "clean"):
+        raise ConfigError(["--yes: is an option of rm and clean; leave it out"])
+    if options.json and action in ("rm", "clean"):
+        raise ConfigError([f"--json: {action} prints text only; leave it out"])
     if options.metrics and len(options.words) > 3:  # compare, and more than two runs
         raise ConfigError(["--metrics: compares the queries of two runs; name two"])
     if all(typed.values()):
@@ -214,6 +221,7 @@ def _compare(words: Sequence[str], runs: Runs, all_rows: Runs, options: Namespac
 
     files = [word for word in words if _is_file(word)]
     pair = {word: find_run(word, runs) for word in words if word not in files}
+    _refuse_equal_runs(words, pair)
     if files and options.no_queries:
         raise ConfigError(["--no-queries: files of embeddings hold nothing else to compare"])
     for file in files:
@@ -227,6 +235,18 @@ def _compare(words: Sequence[str], runs: Runs, all_rows: Runs, options: Namespac
     elif not options.no_queries:
         is_asked_for = bool(files or options.metrics)
         _print_queries(words, pair, options.metrics, folder, is_asked_for)
+
+
+def _refuse_equal_runs(words: Sequence[str], pair: Mapping[str, Runs]) -> None:
+    """Raises ConfigError for a run that two words of `compare` name."""
+    named: dict[Path, str] = {}
+    for word in words:
+        if word not in pair:  # a file
+            continue
+        folder = pair[word].by_row[0].folder.resolve()
+        if folder in named:
+            raise ConfigError([f"compare: {named[folder]} and {word} are the same run"])
+        named[folder] = word
 
 
 def _print_queries(
@@ -318,7 +338,9 @@ def _print_texts(texts: Iterable[Any]) -> None:
 def _console() -> PlainConsole:
     from dml.core.plain_console import PlainConsole  # imported late: it loads rich
 
-    return PlainConsole()  # colors only on a terminal
+    # Colors only on a terminal. A pipe and a file have no width.
+    is_narrow = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return PlainConsole() if is_narrow else PlainConsole(width=WIDE)
 
 
 def plan_removal(runs: Iterable[StoredRun], whole: bool) -> list[Removal]:
@@ -400,7 +422,12 @@ def _confirm(total: str) -> bool:
     """
     if not sys.stdin.isatty():
         raise UserError(f"{total} would be removed; --yes removes it without asking")
-    return input(f"remove {total}? [y/N] ").strip().lower() in ("y", "yes")
+    try:
+        answer = input(f"remove {total}? [y/N] ")
+    except EOFError:  # Ctrl-D
+        print()
+        return False
+    return answer.strip().lower() in ("y", "yes")
 
 
 def _remove_path(path: Path, folder: Path) -> None:

@@ -147,7 +147,7 @@ def _check_queries(command: Parser, words: Sequence[str], options: dict[str, Any
     command.refuse_without_dashes(absent)
     for word, next_word in pairwise(words):
         if word == INDEX and next_word in absent:
-            raise ConfigError([f"{next_word}: write {INDEX}={next_word}"])
+            raise ConfigError([f"{next_word}: write {INDEX}={next_word.lstrip('=')}"])
 
 
 def _check_duplicates(options: dict[str, Any], classifies: bool) -> None:

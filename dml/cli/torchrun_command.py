@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import re
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -31,6 +32,7 @@ torchrun, it ends with the exit status of the command (143 after SIGTERM, 75 aft
 without a traceback. A thread per process, unless OMP_NUM_THREADS says otherwise.
 """
 PROGRAM = "dml"  # module that each process runs
+NUMBERS = re.compile(r"(?P<low>[1-9]\d*)(:(?P<high>[1-9]\d*))?")
 
 
 def parser() -> Parser:
@@ -100,12 +102,28 @@ def _parse(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Na
     if command not in DISTRIBUTED:
         hint = nearest(command, DISTRIBUTED) or f"; one of {', '.join(DISTRIBUTED)}"
         raise ConfigError([f"torchrun: '{command}' is no command of several processes{hint}"])
+    _check_numbers(options)
     if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # nohup
         options.signals_to_handle = "SIGTERM,SIGINT,SIGQUIT"
     options.module = True
     options.training_script = PROGRAM
     options.training_script_args = [command, *options.training_script_args]
     return options
+
+
+def _check_numbers(options: argparse.Namespace) -> None:
+    """Raises ConfigError for numbers of processes and machines of which torch asserts the range."""
+    machines = NUMBERS.fullmatch(options.nnodes)
+    is_range = machines and int(machines["low"]) <= int(machines["high"] or machines["low"])
+    if not is_range:
+        problem = f"{options.nnodes!r} is neither a number from 1 nor a range such as 1:4"
+        raise ConfigError([f"--nnodes: {problem}"])
+    processes = options.nproc_per_node
+    is_number = processes.lstrip("+-").isdecimal()
+    if is_number and int(processes) < 1:
+        raise ConfigError([f"--nproc-per-node: {processes} is below 1"])
+    if options.max_restarts < 0:
+        raise ConfigError([f"--max-restarts: {options.max_restarts} is below 0"])
 
 
 @contextmanager

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from dml.core.errors import ConfigError
 from dml.core.installation import shell_command
-
-EMBEDDING_FILES = (".npz", ".parquet")
+from dml.core.option_values import EMBEDDING_FILES
 
 
 def check_order_of_embed(network: str, images: str, output: str) -> None:

@@ -32,6 +32,7 @@ from dml.config.identity import flatten
 from dml.config.schema import Config, EvaluateConfig
 from dml.core.errors import ConfigError, first_line, nearest
 from dml.core.installation import CONFIGS
+from dml.core.option_values import EMBEDDING_FILES
 
 ALIASES = {  # last part of a name in other programs → option or group
     **dict.fromkeys(("model", "arch"), "backbone"),
@@ -50,7 +51,6 @@ OPEN_NODES = ("loss.", "method.", "backbone.", "tracking.", "data.reader.", "opt
               "evaluation.metrics.", "space.", "hydra.launcher.")  # fmt: skip
 TIMM_MODEL = "backbone.model"  # which the stand-ins of experiments with timm do not have
 NAMES_OF_FILES = ("params", "resume")  # options of the command alone, not of its config
-EMBEDDING_FILES = (".npz", ".parquet")
 INTERNAL = (".name", ".result_id", "._target_")
 NOT_OURS = ("hydra.", "space.")
 SURE = 0.75  # similarity of dotted names, which often begin alike

@@ -10,7 +10,9 @@ from __future__ import annotations
 import copy
 import math
 import re
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from importlib.util import find_spec
 from typing import Annotated, Any, Literal
 
@@ -65,16 +67,29 @@ def _check_folder_name(text: str) -> str:
     return text
 
 
+_runs_here = ContextVar("runs_here", default=True)
+
+
+@contextmanager
+def for_another_machine() -> Iterator[None]:
+    """Accepts devices that this machine lacks, for a command that plans or prepares runs."""
+    token = _runs_here.set(False)
+    try:
+        yield
+    finally:
+        _runs_here.reset(token)
+
+
 def check_device(device: str) -> str:
     """Returns the value of the option `device`.
 
     Raises:
-        ValueError: it is none, or this machine has no such device.
+        ValueError: it is none, or the run is on this machine, which has no such device.
     """
     kind, _, number = device.partition(":")
     if kind not in ("auto", "cpu", "cuda") or (":" in device and not number.isdigit()):
         raise ValueError("must be auto, cpu, cuda or cuda:<n>")
-    if kind == "cuda":
+    if kind == "cuda" and _runs_here.get():
         import torch  # only here: errors of other options must not wait for torch to load
 
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0

@@ -41,6 +41,7 @@ SPLITS = {
     "all": SplitScheme(1, 1.0, selected_on="nothing"),
     "closed_set": SplitScheme(1, 0.6, seen_classes=True),
 }
+EMBEDDING_FILES = (".npz", ".parquet")  # endings of files of embeddings
 SEEN_CLASSES = "classes seen in training"  # mark of scores in tables
 
 

@@ -21,6 +21,7 @@ from torch import Tensor
 from dml.core.errors import UserError, first_line
 from dml.core.option_values import MAX_IMAGE_PIXELS
 from dml.core.plain_text import show_line
+from dml.core.processor import available_cores
 from dml.core.regular_files import open_regular
 from dml.core.torch_settings import threads_of_new_threads
 from dml.data.image_formats import advise, prepare_format
@@ -399,7 +400,7 @@ def map_in_threads(function: Callable[[Any], T], items: Iterable[Any]) -> Genera
     Unlike `Executor.map` alone this stores only a few results. An exception of the function is
     raised at its item and cancels the later items.
     """
-    rest, threads = iter(items), os.cpu_count() or 1
+    rest, threads = iter(items), available_cores()
     # One thread per item: otherwise torch would start several threads in each thread of the pool.
     with threads_of_new_threads(1):
         pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import platform
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +12,8 @@ from statistics import median
 from typing import TypeVar
 
 import torch
+
+from dml.core.processor import processor_name
 
 Step = Callable[[], object]
 K = TypeVar("K")
@@ -91,10 +92,7 @@ def machine(device: str) -> str:
     """Returns the name of the processor."""
     if device == "cuda":
         return torch.cuda.get_device_name()
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return platform.processor()
+    return processor_name()
 
 
 def _status_kb(field: str) -> int:

@@ -8,7 +8,6 @@ turns within one run, so that their ratios hold on a busy machine too.
 
 from __future__ import annotations
 
-import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +24,7 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms as v1
 
 from dml.cli.parser import Parser, whole_number
+from dml.core.processor import available_cores
 from dml.data.cache import open_image_source
 from dml.data.image_index import ImageIndex, Subset
 from dml.data.loaders import LoaderOptions, eval_batches, train_batches
@@ -57,7 +57,8 @@ def main(argv: list[str] | None = None) -> None:
         size = sum(file.stat().st_size for file in view.index.images) / len(view) / 1e3
         print(
             f"{options.images} JPEG of 500x375 ({size:.0f} kB each), {options.workers} workers, "
-            f"{os.cpu_count()} cores, torch {torch.__version__}, median of {options.rounds} rounds"
+            f"{available_cores()} cores, torch {torch.__version__}, "
+            f"median of {options.rounds} rounds"
         )
         for title, paths in (
             ("train: random resized crop 224, flip", train_paths(view, options.workers, folder)),

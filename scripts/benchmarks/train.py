@@ -19,7 +19,6 @@ rates measured in the same run.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -32,6 +31,7 @@ import torch
 from dml.cli.parser import Parser, whole_number
 from dml.core.errors import first_line
 from dml.core.plain_text import print_plain
+from dml.core.processor import available_cores
 from dml.training.device import peak_memory_mb
 
 from ._measure import DEVICES, count_waits, in_fresh_process, in_turns, machine, median_ratio
@@ -42,7 +42,7 @@ from .input import write_photos
 
 BATCHES = {"bn_inception": 32, "resnet50": 128, "vit_base": 64, "vit_small": 128, "small_cnn": 32}
 COUNTED_BATCH, COUNTED_SIZE = 4, 64  # the numbers of operations depend on neither
-CPUS = os.cpu_count() or 1
+CPUS = available_cores()
 MEMORY_STEPS = 2  # in the second one, optimizer and gradients are there
 
 

@@ -84,6 +84,50 @@ def test_removal_asks(outputs, capsys, monkeypatch):
     assert capsys.readouterr().out == "nothing to remove\n"
 
 
+def test_the_end_of_the_input_removes_nothing(outputs, capsys, monkeypatch):
+    def end_input(question):
+        raise EOFError
+
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("builtins.input", end_input)
+    assert runs(["rm", "run2"]) == 0
+    assert "nothing was removed" in capsys.readouterr().out
+    assert len(find_runs(outputs)) == 3
+
+
+def test_a_run_that_is_named_twice_is_removed_once(outputs, capsys):
+    folder = next((outputs / "single").glob("*/seed0-*"))
+    assert runs(["compare", "run0", str(folder)]) == 2
+    assert f"run0 and {folder} are the same run" in capsys.readouterr().err
+    assert runs(["rm", "run0", str(folder), read_run(folder).id, "--yes"]) == 0
+    out = capsys.readouterr().out
+    assert out.count(folder.name) == 1
+    listed, removed = out.splitlines()
+    assert listed.split("  ")[0].strip() == removed.removeprefix("removed ")
+    assert len(find_runs(outputs)) == 2
+
+
+def test_a_pipe_gets_all_columns(outputs, capsys, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert runs([]) == 0
+    assert "not shown" not in capsys.readouterr().out
+    monkeypatch.setenv("COLUMNS", "40")
+    assert runs([]) == 0
+    assert "not shown" in capsys.readouterr().out
+
+
+def test_an_evaluation_makes_no_run_newer(outputs):
+    folders = find_runs(outputs)
+    for age, folder in enumerate(folders):
+        for file in folder.rglob("*"):
+            os.utime(file, (1000 - age, 1000 - age))
+    before = [read_run(folder).written for folder in folders]
+    (folders[-1] / "test_embeddings.npz").write_bytes(b"stored by a comparison")
+    assert [read_run(folder).written for folder in folders] == before
+    (folders[-1] / "history.csv").touch()
+    assert read_run(folders[-1]).written > max(before)
+
+
 def test_a_run_is_removed_by_its_folder_where_there_is_no_outputs(tmp_path, monkeypatch, capsys):
     folder = write_stored_run(tmp_path / "elsewhere")
     other = write_stored_run(tmp_path / "elsewhere", 0.6, seed=1)
@@ -197,6 +241,12 @@ def test_a_folder_of_another_user(open_folder):
         (["compare", "run0", "run1", "no"], 1, "'no' is neither the id, name or folder of a run"),
         (["compare", "run0", "a.npz", "run1"], 2, "a.npz: a file of embeddings is compared with"),
         (["compare", "run0", "run1", "run2", "--metrics", "map_at_r"], 2, "--metrics: compares"),
+        (["compare", "run0", "run0"], 2, "compare: run0 and run0 are the same run"),
+        (["compare", "run0", "run1", "run0"], 2, "compare: run0 and run0 are the same run"),
+        (["--yes"], 2, "--yes: is an option of rm and clean"),
+        (["best", "--yes"], 2, "--yes: is an option of rm and clean"),
+        (["clean", "--json"], 2, "--json: clean prints text only"),
+        (["rm", "run0", "--json"], 2, "--json: rm prints text only"),
     ],
 )
 def test_mistakes_are_one_line(outputs, capsys, words, status, message):

@@ -11,6 +11,7 @@ from dml.cli import torchrun_command
 from tests.commands import torchrun
 from tests.conftest import TINY
 from tests.forked import context
+from tests.waiting import wait_until
 
 TWO = "--nproc-per-node=2"
 
@@ -46,10 +47,7 @@ def started(monkeypatch, tmp_path):
 
 
 def wait_for(*paths):
-    end = time.monotonic() + 60
-    while not all(path.exists() for path in paths):
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    wait_until(lambda: all(path.exists() for path in paths))
 
 
 @pytest.mark.parametrize("status", [0, 2, 75])
@@ -96,6 +94,13 @@ def test_nohup_outlives_its_terminal(started, tmp_path):
         (["report"], "torchrun: 'report' is no command of several processes; one of train, check"),
         (["--nproc-per-nde=2", "train"], "unrecognized arguments: --nproc-per-nde=2; "),
         (["--nproc-per-node=two", "train"], "torchrun: Unsupported nproc_per_node value: two"),
+        (["--nproc-per-node=0", "train"], "--nproc-per-node: 0 is below 1"),
+        (["--nproc-per-node=-1", "train"], "--nproc-per-node: -1 is below 1"),
+        (["--nnodes=0", "train"], "--nnodes: '0' is neither a number from 1 nor a range"),
+        (["--nnodes=2:1", "train"], "--nnodes: '2:1' is neither"),
+        (["--nnodes=a", "train"], "--nnodes: 'a' is neither"),
+        (["--nnodes=0:2", "train"], "--nnodes: '0:2' is neither"),
+        (["--max-restarts=-1", "train"], "--max-restarts: -1 is below 0"),
         (["--rdzv-backend=xyz", "--rdzv-endpoint=a", "train"], "torchrun: The rendezvous backend"),
     ],
 )

@@ -12,6 +12,7 @@ import pytest
 from dml.core.download import ATTEMPTS, Checksum, ChecksumError, download, with_mirror
 from dml.core.errors import UserError
 from tests.core.servers import Behavior, serving
+from tests.waiting import wait_until
 
 CONTENT = os.urandom(300_000)
 MD5 = Checksum("md5", hashlib.md5(CONTENT).hexdigest())
@@ -246,8 +247,7 @@ def test_a_mirror_is_tried_first(site: Path, tmp_path: Path, monkeypatch, capsys
 
 
 def wait_for_bytes(partial: Path) -> None:
-    while not (partial.is_file() and partial.stat().st_size):
-        time.sleep(0.01)
+    wait_until(lambda: partial.is_file() and partial.stat().st_size)
 
 
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])

@@ -11,6 +11,7 @@ import pytest
 from dml.core.download import without_requests
 from dml.core.hub import HubError, find_cached, find_hub_file, measure_hub_file
 from tests.core.servers import Behavior, failures, serving
+from tests.waiting import wait_until
 
 CONTENT = os.urandom(300_000)
 DIGITS = hashlib.sha256(CONTENT).hexdigest()
@@ -187,8 +188,7 @@ def test_the_token_is_for_the_hub_alone(models, use_hub, monkeypatch):
 
 
 def wait_for_bytes(folder: Path) -> None:
-    while not any(path.stat().st_size for path in folder.rglob("*.partial")):
-        time.sleep(0.01)
+    wait_until(lambda: any(path.stat().st_size for path in folder.rglob("*.partial")))
 
 
 def start(address: str, home: Path) -> subprocess.Popen[str]:
@@ -214,8 +214,7 @@ def test_a_signal_ends_the_wait_for_a_silent_hub(models, tmp_path, stop):
     behavior = Behavior(hub=True, silent_after=0)
     with serving(models, behavior) as address:
         process = start(address, tmp_path)
-        while not behavior.questions:
-            time.sleep(0.01)
+        wait_until(lambda: behavior.questions)
         process.send_signal(stop)
         started = time.monotonic()
         assert process.wait(timeout=20) != 0

@@ -7,6 +7,9 @@ import sys
 
 import pytest
 
+from dml.config.check import check
+from dml.config.compositions import compose_config
+from dml.core.errors import ConfigError
 from dml.results.catalog import list_cells
 from dml.results.plan import (
     estimate_gigabytes,
@@ -16,6 +19,17 @@ from dml.results.plan import (
     plan_frame,
 )
 from tests.commands import plan as plan_command
+
+
+def test_a_plan_may_be_of_another_machine(capsys, monkeypatch):
+    """A cluster's login node has no GPU."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert plan_command(["mft_table2", "data=cub", "device=cuda:3"]) == 0
+    assert "10 training runs" in capsys.readouterr().out
+    assert plan_command(["mft_table2", "data=cub", "device=gpu"]) == 2
+    assert "must be auto, cpu, cuda or cuda:<n>" in capsys.readouterr().err
+    with pytest.raises(ConfigError, match="needs a GPU, and this machine has none"):
+        check(compose_config(["data=cub", "device=cuda"]))
 
 
 def test_own_reader_of_the_current_folder(tmp_path, monkeypatch, capsys):

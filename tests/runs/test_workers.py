@@ -13,6 +13,7 @@ from dml.core.errors import UserError
 from dml.runs import workers
 from dml.runs.workers import start_workers
 from tests import forked
+from tests.waiting import wait_until
 
 
 class Fresh(forked.context().Process):
@@ -85,10 +86,7 @@ def test_a_process_ends_when_this_one_is_killed(composed, quick, tmp_path):
             signal.pause()
 
     def wait_for(name):
-        end = time.monotonic() + 60
-        while not (tmp_path / name).exists():
-            assert time.monotonic() < end
-            time.sleep(0.02)
+        wait_until(lambda: (tmp_path / name).exists())
 
     process = forked.context().Process(target=run)
     process.start()

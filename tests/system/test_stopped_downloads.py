@@ -21,6 +21,7 @@ from tests import forked
 from tests.commands import prepare, train
 from tests.core.servers import Behavior, serving
 from tests.data.preparation.test_prepare import publish
+from tests.waiting import wait_until
 
 MODEL = "test_vit.r160_in1k"
 SILENT = 1_100_000  # bytes, of which the first MiB is written
@@ -84,8 +85,7 @@ def run(words) -> None:
 
 
 def wait_for_bytes(folder: Path) -> None:
-    while not any(path.stat().st_size for path in folder.rglob("*.partial")):
-        time.sleep(0.01)
+    wait_until(lambda: any(path.stat().st_size for path in folder.rglob("*.partial")))
 
 
 @pytest.mark.parametrize("stop", SIGNALS)

@@ -12,6 +12,7 @@ import torch.distributed as dist
 from dml.training.main_work import SILENT_SECONDS, MainWork
 from dml.training.process_group import distributed_session
 from tests.training.processes import in_two_processes
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -33,8 +34,7 @@ def test_each_work_is_waited_for(pair):
     thread = threading.Thread(target=take_part)
     thread.start()
     for number in range(3):
-        while len(order) < 2 * number:
-            time.sleep(0.001)
+        wait_until(lambda number=number: len(order) >= 2 * number)
         time.sleep(0.05)
         order.append(f"worked {number}")
         main.end(is_main=True)

@@ -30,6 +30,7 @@ FOR_BOTH = {
     "outputs",
 }
 CUSTOM_METRICS = "evaluation.metrics"
+OF_TRAINING = ("loss", "method", "optim", "search", "space", "params")
 FOR_EMBEDDINGS = {"embeddings", MEASURES, COMPRESS, *FOR_BOTH}
 FOR_RUN = {"run", "trust", "save", "data.root", BY, MEASURES, COMPRESS, *FOR_BOTH}
 FOR_RUN |= {*OF_LOADING, *OF_IMAGES}
@@ -71,16 +72,32 @@ def evaluate(config: EvaluateConfig, typed: Collection[str] = ()) -> dict[str, A
 
 
 def _check_effect(config: EvaluateConfig, typed: Collection[str]) -> None:
-    """Raises ConfigError for options that embeddings, or a run, decide themselves."""
+    """Raises ConfigError for options that embeddings, or a run, decide themselves.
+
+    Also for those of a training, which a network without a run does not have.
+    """
     if config.embeddings:
         used = FOR_EMBEDDINGS
     elif config.run:
         used = FOR_RUN
     else:
+        _refuse_training(typed)
         return
     ignored = []
     for name in sorted(typed):
         if name not in used and not is_below(name, [CUSTOM_METRICS]):
             ignored.append(f"{name}: has no effect here; leave it out")
+    if ignored:
+        raise ConfigError(ignored)
+
+
+def _refuse_training(typed: Collection[str]) -> None:
+    """Raises ConfigError for options of a training."""
+    ignored = []
+    for name in sorted(typed):
+        if is_below(name, OF_TRAINING):
+            ignored.append(
+                f"{name}: nothing is trained here; leave it out, or give run=<run folder>"
+            )
     if ignored:
         raise ConfigError(ignored)

@@ -69,6 +69,13 @@ def score_network(
     if config.run is not None:
         _check_run(config.run, trained, index, split, is_divided)
     embedder = _open_network(config, builder)
+    is_untrained = config.run is None and _has_random_weights(builder)
+    if is_untrained:
+        network = trained.backbone["name"]
+        print_line(
+            f"note: {network} has random weights: these are scores before any training; give "
+            f"run=<run folder>, or a network with weights"
+        )
     target, name, source = _name_scores(config, typed, trained, index, is_divided)
     measures = measures_of_network(config, typed, trained)
     outputs = EvaluationOutputs.check(config, target, name, measures, source=source)
@@ -90,6 +97,8 @@ def score_network(
         "embedding_size": embedder.embedding_size,
         "metrics": scores,
     }
+    if is_untrained:
+        result["untrained"] = True
     if source:
         result["source"] = source
     by = config.evaluation.by if BY in typed else trained.evaluation.by
@@ -108,6 +117,11 @@ def score_network(
     outputs.draw_curve(scores, embeddings)
     names = [*trained.evaluation.metrics, *config.evaluation.metrics, *not_scores(measures)]
     return result, outputs.scores, names
+
+
+def _has_random_weights(builder: Builder) -> bool:
+    """Returns whether a network is used as it is drawn; one of the user's may load weights."""
+    return builder.config.backbone.get("weights", "unknown") in (None, "none")
 
 
 def _read_images(builder: Builder, has_run: bool) -> ImageIndex:

@@ -382,15 +382,25 @@ def _read_last_error(log: Path) -> str:
     return ""
 
 
+# Files that training writes, and nothing else.
+OF_TRAINING = ("config.yaml", "history.csv", "train.log", "journal.log", "summary.json")
+
+
 def _measure(folder: Path) -> tuple[int, float]:
-    """Returns the bytes of all files of a folder, and the time of the last change of one."""
+    """Returns the bytes of all files of a folder, and the time of its last training.
+
+    That is the last change of a file that training writes, or of any file without one: an
+    evaluation or a comparison makes no run newer.
+    """
     size = 0
-    times = []
+    times, of_training = [], []
     for parent, _, names in os.walk(folder):
         for name in names:
             with suppress(FileNotFoundError):  # a running process removes some
                 status = os.lstat(os.path.join(parent, name))
                 size += status.st_size
+                if name in OF_TRAINING:
+                    of_training.append(status.st_mtime)
                 if not name.endswith(".lock"):
                     times.append(status.st_mtime)
-    return size, max(times, default=folder.stat().st_mtime)
+    return size, max(of_training or times, default=folder.stat().st_mtime)

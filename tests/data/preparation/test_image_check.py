@@ -333,7 +333,6 @@ def test_an_interrupted_check_continues(tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(image_check, "decode_image", stop)
-        patch.setattr("os.cpu_count", lambda: 1)
         patch.setattr(image_check, "map_in_threads", map)
         patch.setattr(image_check, "closing", nullcontext)
         with pytest.raises(KeyboardInterrupt):
