@@ -55,13 +55,13 @@ def threads_of_new_threads(share: int) -> Iterator[None]:
 @contextmanager
 def fewer_threads(share: int) -> Iterator[None]:
     """Sets the threads of PyTorch in the context, for this thread and new ones."""
-    own = torch.get_num_threads()
+    threads = torch.get_num_threads()
     with threads_of_new_threads(share):
         torch.set_num_threads(share)
         try:
             yield
         finally:
-            torch.set_num_threads(own)
+            torch.set_num_threads(threads)
 
 
 @contextmanager

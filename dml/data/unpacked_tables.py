@@ -88,8 +88,8 @@ def unpack_table(table: Path) -> bool:
 
 
 def _write(table: Path, path: Path) -> None:
-    own = "-".join(path.name.split("-")[:2])
-    for leftover in [*path.parent.glob(f"{own}-*"), *path.parent.glob(f".{own}-*.partial")]:
+    prefix = "-".join(path.name.split("-")[:2])
+    for leftover in [*path.parent.glob(f"{prefix}-*"), *path.parent.glob(f".{prefix}-*.partial")]:
         if leftover.suffix != ".lock":  # of the table as it was, or of a killed process
             leftover.unlink()
     from pyarrow import parquet

@@ -48,8 +48,8 @@ def classify_file(
     labels = read.file.labels.read_all()
     k = limit_neighbors(read, k)
     limit = np.inf if max_distance is None else max_distance
-    found = find_neighbors(Path(path), read, k, index)
-    neighbors, distances = (part.reshape(-1, k) for part in found)
+    answers = find_neighbors(Path(path), read, k, index)
+    neighbors, distances = (part.reshape(-1, k) for part in answers)
     means = _sum_classes(read.file.stored, labels)
     _note_small_classes(means, k)
     table = []

@@ -153,7 +153,7 @@ def retrieval_metrics(
     longest = max(MAX_LISTED, 4 * int(relevant_B.max()))
     min_k = max((K for K in recall_at if longest >= K), default=1)
     k_n = relevant_B[rows].clamp(min=min_k, max=len(gallery_N) - (gallery is None))
-    exact = ExactSearch(query, gallery, most=int(k_n[-1]), self_index=self_B, **search)
+    exact = ExactSearch(query, gallery, max_k=int(k_n[-1]), self_index=self_B, **search)
     first_B = torch.full_like(relevant_B, len(gallery_N))
     values_MB = query.new_zeros(len(METRICS), len(relevant_B), dtype=torch.float64)
 

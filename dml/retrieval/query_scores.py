@@ -137,10 +137,10 @@ class _Scorer:
         )
         return QueryScores(*(part.cpu().numpy() for part in parts))
 
-    def _search(self, most: int) -> ExactSearch:
+    def _search(self, max_k: int) -> ExactSearch:
         self_index = None if self.searched is None else self.self_B
         return ExactSearch(
-            self.query, self.searched, most=most, backend=self.backend, self_index=self_index
+            self.query, self.searched, max_k=max_k, backend=self.backend, self_index=self_index
         )
 
     def _rank(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -68,8 +68,8 @@ def find_neighbors(embeddings: np.ndarray) -> ImageNeighbors | None:
 
     points = torch.from_numpy(np.array(embeddings))
     points = points if points.dtype == torch.float64 else points.float()
-    found = nearest_neighbors(points, k=k)
-    return ImageNeighbors(found.indices.numpy(), found.distances.double().numpy())
+    neighbors = nearest_neighbors(points, k=k)
+    return ImageNeighbors(neighbors.indices.numpy(), neighbors.distances.double().numpy())
 
 
 def score_labels(labels: np.ndarray, nearest: np.ndarray) -> LabelScores:

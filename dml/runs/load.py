@@ -224,8 +224,8 @@ def load_embedder(
         weights = load_file(path) if is_export else _read_best(path)["embedder"]
         embedder.load_state_dict(weights)
     except OtherWeightsError as error:
-        place = config.backbone["weights"]
-        raise UserError(f"load: {path}: {error} (backbone.weights={place})") from error
+        source = config.backbone["weights"]
+        raise UserError(f"load: {path}: {error} (backbone.weights={source})") from error
     except UserError:
         raise
     except Exception as error:  # of many classes: a damaged file, a missing entry, another shape

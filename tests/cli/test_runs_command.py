@@ -84,6 +84,12 @@ def test_removal_asks(outputs, capsys, monkeypatch):
     assert capsys.readouterr().out == "nothing to remove\n"
 
 
+def test_a_report_of_a_missing_folder_is_refused(outputs, capsys):
+    assert report(["mft_table2", "--runs", "missing"]) == 1
+    assert "--runs: there is no folder missing" in capsys.readouterr().err
+    assert not Path("missing").exists()
+
+
 def test_the_end_of_the_input_removes_nothing(outputs, capsys, monkeypatch):
     def end_input(question):
         raise EOFError

@@ -83,7 +83,7 @@ def test_equal_rows():
     points = np.float32([[0.0, 1], [2, 3], [-0.0, 1], [2, 3], [5, 5]])
     kept, copy_of = find_equal_rows(points)
     assert (kept.tolist(), copy_of.tolist()) == ([0, 1, 4], [0, 1, 0, 1, 4])
-    found = near_pairs(np.ones((400, 3), np.float32), 0.0, most=1000)
+    found = near_pairs(np.ones((400, 3), np.float32), 0.0, max_pairs=1000)
     assert (found.total, len(found.first)) == (400 * 399 // 2, 1000)
     assert list(zip(found.first[:2], found.second[:2], strict=True)) == [(0, 1), (0, 2)]
 

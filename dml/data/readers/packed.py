@@ -164,10 +164,10 @@ def _splits_of_names(files: Sequence[Path]) -> list[str]:
     """
     splits = []
     for file in files:
-        found = parse_split(file.stem)
-        if found is None:
+        parsed = parse_split(file.stem)
+        if parsed is None:
             return []
-        splits.append(found.split)
+        splits.append(parsed.split)
     return splits if len(set(splits)) > 1 else []
 
 

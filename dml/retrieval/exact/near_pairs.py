@@ -64,13 +64,13 @@ class NearPairs(NamedTuple):
     total: int
 
 
-def near_pairs(points: np.ndarray, limit: float, most: int = MOST_PAIRS) -> NearPairs:
+def near_pairs(points: np.ndarray, limit: float, max_pairs: int = MOST_PAIRS) -> NearPairs:
     """Returns the pairs of rows whose Euclidean distance is at most a limit.
 
     Args:
         points: N×D floating-point numbers, in memory or on the disk, of which blocks are read.
         limit: at least 0.
-        most: the nearest so many pairs are kept, all are counted.
+        max_pairs: the nearest so many pairs are kept, all are counted.
 
     Raises:
         ValueError: the limit is negative or not finite, or embeddings are not finite.
@@ -80,15 +80,15 @@ def near_pairs(points: np.ndarray, limit: float, most: int = MOST_PAIRS) -> Near
     largest = find_largest(points)
     kept, copy_of = find_equal_rows(points)
     weights = np.bincount(copy_of, minlength=len(points))[kept]
-    pairs = _PairHeap(points, kept, weights, limit, most)
+    pairs = _PairHeap(points, kept, weights, limit, max_pairs)
     if len(kept) > 1 and limit > 0:
         _compare(points, kept, largest, pairs)
-    equal = _pairs_of_equal_rows(copy_of, most)
+    equal = _pairs_of_equal_rows(copy_of, max_pairs)
     members = _members_of(copy_of, kept)
-    others = _expand(pairs, members, most)
+    others = _expand(pairs, members, max_pairs)
     first, second = np.concatenate([equal[0], others[0]]), np.concatenate([equal[1], others[1]])
     distances = np.concatenate([np.zeros(len(equal[0])), others[2]])
-    order = np.lexsort((second, first, distances))[:most]
+    order = np.lexsort((second, first, distances))[:max_pairs]
     equal_pairs = int((weights * (weights - 1) // 2).sum())
     return NearPairs(first[order], second[order], distances[order], equal_pairs + pairs.count)
 
@@ -144,8 +144,8 @@ def _mix(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return mixed ^ (mixed >> np.uint64(27))
 
 
-def _pairs_of_equal_rows(copy_of: Rows, most: int) -> tuple[Rows, Rows]:
-    """Returns the first pairs of equal rows, in their order, at most `most`."""
+def _pairs_of_equal_rows(copy_of: Rows, max_pairs: int) -> tuple[Rows, Rows]:
+    """Returns the first pairs of equal rows, in their order, at most `max_pairs`."""
     order = np.argsort(copy_of, kind="stable")  # the rows of a group side by side, ascending
     _, starts, sizes = np.unique(copy_of[order], return_index=True, return_counts=True)
     ends = np.repeat(starts + sizes, sizes)
@@ -154,13 +154,13 @@ def _pairs_of_equal_rows(copy_of: Rows, most: int) -> tuple[Rows, Rows]:
     position = np.empty(len(copy_of), np.int64)
     position[order] = np.arange(len(order))
     rows = np.flatnonzero(later)
-    enough = int(np.searchsorted(np.cumsum(later[rows]), most)) + 1
+    enough = int(np.searchsorted(np.cumsum(later[rows]), max_pairs)) + 1
     rows = rows[:enough]
     counts = later[rows]
     first = np.repeat(rows, counts)
     steps = np.arange(len(first)) - np.repeat(np.cumsum(counts) - counts, counts)
     second = order[np.repeat(position[rows] + 1, counts) + steps]
-    return first[:most], second[:most]
+    return first[:max_pairs], second[:max_pairs]
 
 
 def _members_of(copy_of: Rows, kept: Rows) -> list[Rows] | None:
@@ -180,13 +180,13 @@ class _PairHeap:
         kept: rows of `points` that are compared.
         weights: rows that each of them stands for.
         limit: largest distance.
-        most: number of pairs that are kept.
+        max_pairs: number of pairs that are kept.
     """
 
     def __init__(
-        self, points: np.ndarray, kept: Rows, weights: Rows, limit: float, most: int
+        self, points: np.ndarray, kept: Rows, weights: Rows, limit: float, max_pairs: int
     ) -> None:
-        self._kept, self._weights, self._limit, self._most = kept, weights, limit, most
+        self._kept, self._weights, self._limit, self._max_pairs = kept, weights, limit, max_pairs
         dtype = np.float64 if points.itemsize > 4 else np.float32
         self._points = torch.from_numpy(points.astype(dtype, copy=not points.flags.writeable))
         self._parts: list[tuple[Rows, Rows, Floats]] = []
@@ -221,7 +221,7 @@ class _PairHeap:
             self.count += number
             self._parts.append((low, high, distances[near]))
             self._size += len(low)
-            if self._size > 2 * self._most:
+            if self._size > 2 * self._max_pairs:
                 self._tighten()
 
     def _tighten(self) -> None:
@@ -229,7 +229,7 @@ class _PairHeap:
         first, second, distances = self.sorted()
         self._parts = [(first, second, distances)]
         self._size = len(first)
-        if self._size == self._most:
+        if self._size == self._max_pairs:
             self.keep_squared = float(distances[-1]) ** 2 * (1 + ROUNDING64)
 
     def sorted(self) -> tuple[Rows, Rows, Floats]:
@@ -237,7 +237,7 @@ class _PairHeap:
         if not self._parts:
             return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)
         first, second, distances = map(np.concatenate, zip(*self._parts, strict=True))
-        order = np.lexsort((second, first, distances))[: self._most]
+        order = np.lexsort((second, first, distances))[: self._max_pairs]
         return first[order], second[order], distances[order]
 
     def rows(self) -> tuple[Rows, Rows, Floats]:
@@ -253,14 +253,16 @@ class _PairHeap:
         return round(float(per_row @ self._weights[rows]))
 
 
-def _expand(pairs: _PairHeap, members: list[Rows] | None, most: int) -> tuple[Rows, Rows, Floats]:
+def _expand(
+    pairs: _PairHeap, members: list[Rows] | None, max_pairs: int
+) -> tuple[Rows, Rows, Floats]:
     """Returns the pairs of all rows that pairs of unequal rows stand for, the nearest first."""
     if members is None:
         return pairs.rows()
     low, high, distances = pairs.sorted()
     sizes = np.array([len(rows) for rows in members])
     numbers = sizes[low] * sizes[high]
-    enough = int(np.searchsorted(np.cumsum(numbers), most))
+    enough = int(np.searchsorted(np.cumsum(numbers), max_pairs))
     if enough < len(distances):  # with all pairs of the last distance
         enough = int(np.searchsorted(distances, distances[enough], side="right"))
     low, high, distances = low[:enough], high[:enough], distances[:enough]

@@ -78,7 +78,7 @@ def nearest_neighbors(
         ValueError: shapes are incompatible, the gallery is empty, k is out of range, or embeddings
             contain NaN or infinite values (the message says how many).
     """
-    search = ExactSearch(query, gallery, most=k, backend=backend, memory_mb=memory_mb)
+    search = ExactSearch(query, gallery, max_k=k, backend=backend, memory_mb=memory_mb)
     count, device = len(search.query), search.query.device
     indices = torch.empty(count, k, dtype=torch.long, device=device)
     distances = torch.empty(count, k, dtype=search.query.dtype, device=device)
@@ -106,7 +106,7 @@ class ExactSearch:
 
     Args:
         query, gallery, memory_mb, backend: as for `nearest_neighbors`.
-        most: the largest k of all queries.
+        max_k: the largest k of all queries.
         self_index: position of each query in the gallery (B), −1 for a query that is not in it. A
             query comes last among its own neighbors. None: no query is in the gallery.
 
@@ -119,7 +119,7 @@ class ExactSearch:
         query: ArrayLike,
         gallery: ArrayLike | None = None,
         *,
-        most: int,
+        max_k: int,
         backend: str = "auto",
         memory_mb: float | None = None,
         self_index: Tensor | None = None,
@@ -132,23 +132,23 @@ class ExactSearch:
             raise ValueError(
                 f"backend must be {', '.join(BACKENDS[:-1])} or {BACKENDS[-1]}, got {backend!r}"
             )
-        check_counts([most], "k")
+        check_counts([max_k], "k")
         available = len(self.gallery) - self._excludes_itself
-        if most > available:
+        if max_k > available:
             raise ValueError(
                 f"k must lie between 1 and the {available} gallery items a query can find,"
-                f" got {most}"
+                f" got {max_k}"
             )
         if self._excludes_itself:
             self_index = torch.arange(len(self.query), device=self.query.device)
         elif self_index is None:
             self_index = torch.full((len(self.query),), -1, device=self.query.device)
         self._self_index = self_index
-        self._max_k = most
+        self._max_k = max_k
         memory_bytes = working_memory(memory_mb, self.query.device)
         table_bytes = table_memory(memory_mb, self.gallery)
         engine = CpuSearch if self.query.device.type == "cpu" else PlainSearch
-        tile = tile_size(len(self.gallery), self._candidates(most))
+        tile = tile_size(len(self.gallery), self._candidates(max_k))
         self._engine: PlainSearch = (FaissSearch if backend == "faiss" else engine)(
             ScaledGallery(self.gallery, self.query, tile), memory_bytes, table_bytes
         )

@@ -101,9 +101,9 @@ def stream_nearest(vectors: VectorRows, queries: Array, k: int) -> tuple[Array, 
     is_small = 0 < blocks.reach < 2.0**-MOST_EXPONENT
     if is_small or not math.isfinite(blocks.reach):
         return None
-    most = min(MOST_QUERIES, 1 << (63 - SCORE_BITS - row_bits(vectors.count)))
+    max_queries = min(MOST_QUERIES, 1 << (63 - SCORE_BITS - row_bits(vectors.count)))
     m = min(k + 5 + k // 16, vectors.count)
-    parts = [queries[start : start + most] for start in range(0, len(queries), most)]
+    parts = [queries[start : start + max_queries] for start in range(0, len(queries), max_queries)]
     extended = [blocks.extend_queries(part) for part in parts]
     tops = [RunningTop(len(part), m, vectors.count, is_shuffled=False) for part in parts]
 
@@ -180,13 +180,13 @@ class _Blocks:
             Whether all rows are finite in float32.
         """
         buffers = local()
-        most = max(map(len, queries))
+        longest = max(map(len, queries))
         width = queries[0].shape[1]
 
         def work(first: int) -> bool:
             if not hasattr(buffers, "rows"):
                 buffers.rows = np.ones((self.step, width), np.float32)
-                buffers.scores = np.empty(most * self.step, np.float32)
+                buffers.scores = np.empty(longest * self.step, np.float32)
             part = self.vectors.read(slice(first, first + self.step))
             rows_cE = buffers.rows[: len(part)]
             if not self._extend_rows(part, rows_cE):

@@ -108,8 +108,8 @@ def merge_rows(old: ImageEmbeddings, names: Sequence[str], states: FileStates, r
     others_old[is_listed] = kept_rows[others_new[is_listed]]
     elsewhere = set(old.paths[others[is_listed]].tolist())
     block = np.array([row for row, name in enumerate(names) if name not in elsewhere], int)
-    place = int(np.argmax(is_of_root)) if is_of_root.any() else len(is_of_root)
-    before = int(np.searchsorted(others, place))  # rows of other roots
+    first_row = int(np.argmax(is_of_root)) if is_of_root.any() else len(is_of_root)
+    before = int(np.searchsorted(others, first_row))  # rows of other roots
     old_rows = np.concatenate([others_old[:before], kept_rows[block], others_old[before:]])
     new_rows = np.concatenate([others_new[:before], block, others_new[before:]])
     dropped = int((listed_rows[is_of_root] < 0).sum())

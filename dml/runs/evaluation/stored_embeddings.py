@@ -31,12 +31,12 @@ def score_file(
         typed: options that the user gave; with `outputs`, the scores are below that folder and not
             beside the file.
     """
-    folder, place = source.parent, ""  # beside the file, whose name tells it from others
+    folder, source_name = source.parent, ""  # beside the file, whose name tells it from others
     if "outputs" in typed:
-        folder, place = Path(config.outputs) / EVALUATIONS, name_place(source)
+        folder, source_name = Path(config.outputs) / EVALUATIONS, name_place(source)
     measures = asked_measures(config, typed)
     prefix = f"{source.stem}."
-    outputs = EvaluationOutputs.check(config, folder, source.name, measures, prefix, place)
+    outputs = EvaluationOutputs.check(config, folder, source.name, measures, prefix, source_name)
     forms = asked_forms(config, typed)
     embeddings = load_embeddings(source, resolve_device(config.device))
     check_uncompressed(source, forms)
@@ -48,8 +48,8 @@ def score_file(
         outputs.errors.write(embeddings, *images, config.evaluation.backend)
     outputs.draw_curve(scores, embeddings)
     result = {"name": source.name, "stand_in": False, "metrics": scores}
-    if place:
-        result["source"] = place
+    if source_name:
+        result["source"] = source_name
     if forms:
         recall_at, backend = config.recall_at or USUAL_RECALLS, config.evaluation.backend
         result["compression"] = score_file_forms(source, embeddings, forms, recall_at, backend)
