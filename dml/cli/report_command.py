@@ -14,7 +14,6 @@ from dml.cli.parser import (
     refuse_outputs,
     set_completer,
 )
-from dml.core.errors import UserError
 from dml.core.installation import shell_command
 
 DESCRIPTION = """\
@@ -55,9 +54,6 @@ def main(words: Sequence[str]) -> int:
     options = command.parse(words)
     refuse_outputs(options.experiments)
     command.refuse_without_dashes(options.experiments)
-    is_typed = options.runs != command.get_default("runs")
-    if is_typed and not options.runs.is_dir() and not options.results:
-        raise UserError(f"--runs: there is no folder {options.runs}")
     rarely_collect_garbage()
     from dml.results.report_files import write_reports  # imported late: --help need not load torch
 

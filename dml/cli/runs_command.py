@@ -221,7 +221,6 @@ def _compare(words: Sequence[str], runs: Runs, all_rows: Runs, options: Namespac
 
     files = [word for word in words if _is_file(word)]
     pair = {word: find_run(word, runs) for word in words if word not in files}
-    _refuse_equal_runs(words, pair)
     if files and options.no_queries:
         raise ConfigError(["--no-queries: files of embeddings hold nothing else to compare"])
     for file in files:
@@ -235,18 +234,6 @@ def _compare(words: Sequence[str], runs: Runs, all_rows: Runs, options: Namespac
     elif not options.no_queries:
         is_asked_for = bool(files or options.metrics)
         _print_queries(words, pair, options.metrics, folder, is_asked_for)
-
-
-def _refuse_equal_runs(words: Sequence[str], pair: Mapping[str, Runs]) -> None:
-    """Raises ConfigError for a run that two words of `compare` name."""
-    named: dict[Path, str] = {}
-    for word in words:
-        if word not in pair:  # a file
-            continue
-        folder = pair[word].by_row[0].folder.resolve()
-        if folder in named:
-            raise ConfigError([f"compare: {named[folder]} and {word} are the same run"])
-        named[folder] = word
 
 
 def _print_queries(

@@ -53,8 +53,8 @@ def _width(columns: Mapping[str, Sequence[Any]]) -> int:
 
 
 def _format(value: Any) -> str:
-    if value is None:  # such as an unknown class
-        return "–"  # noqa: RUF001
+    if value is None:
+        return "NaN"
     if hasattr(value, "dtype") and value.dtype.kind == "f":
         value = float(value)
     if isinstance(value, float):
