@@ -195,11 +195,11 @@ def _check_compared(words: Sequence[str], as_json: bool) -> None:
 def _check_options(action: str, options: Namespace) -> None:
     """Raises ConfigError for options that an action does not take."""
     typed = {"--metrics": bool(options.metrics), "--no-queries": options.no_queries}
-    for name, is_typed in typed.items():
-        if is_typed and action != "compare":
-            raise ConfigError([f"{name}: is an option of compare; leave it out"])
-    if options.yes and action not in ("rm", "clean"):
-        raise ConfigError(["--yes: is an option of rm and clean; leave it out"])
+    actions = dict.fromkeys(typed, ("compare",)) | {"--yes": ("rm", "clean")}
+    for name, is_typed in {**typed, "--yes": options.yes}.items():
+        if is_typed and action not in actions[name]:
+            takers = " and ".join(actions[name])
+            raise ConfigError([f"{name}: is an option of {takers}; leave it out"])
     if options.json and action in ("rm", "clean"):
         raise ConfigError([f"--json: {action} prints text only; leave it out"])
     if options.metrics and len(options.words) > 3:  # compare, and more than two runs

@@ -130,7 +130,7 @@ class TrainState:
         self.embedder.load_state_dict(state["embedder"])
         self.method.load_state_dict(state["method"])
         self.optimizer.load_state_dict(state["optimizer"])
-        self._used_rates = dict(state.get("learning_rates", {}))
+        self._used_rates = dict(state["learning_rates"])
         if self.scheduler is not None:
             self.scheduler.load_state_dict(state["scheduler"])
         if self.average is not None:

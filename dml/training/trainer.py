@@ -318,9 +318,7 @@ class RunningMeans:
     def load_state_dict(self, state: dict[str, Any], device: torch.device) -> None:
         """Restores the result of `state_dict`."""
         self._sums = {name: value.to(device) for name, value in state["sums"].items()}
-        self._counts = Counter(state.get("counts", {}))
-        if "since" in state:  # of a checkpoint of an earlier version
-            self._counts = Counter(dict.fromkeys(self._sums, state["since"]))
+        self._counts = Counter(state["counts"])
 
 
 def _check_numbers(extra: Any) -> Metrics:

@@ -252,15 +252,10 @@ def test_means_of_some_steps_continue():
     means = RunningMeans()
     means.update({"loss": torch.tensor(1.0)}, 1)
     means.update({"loss": torch.tensor(2.0), "memory": torch.tensor(8.0)}, 2)
-    other, of_before = RunningMeans(), RunningMeans()
+    other = RunningMeans()
     other.load_state_dict(means.state_dict(), torch.device("cpu"))
     other.update({"loss": torch.tensor(6.0), "memory": torch.tensor(2.0)}, 3)
     assert other.compute_and_reset() == {"loss": 3.0, "memory": 5.0}
-    # Checkpoints of earlier versions have one number of steps for all values.
-    of_before.load_state_dict(
-        {"sums": {"loss": torch.tensor(3.0)}, "since": 2}, torch.device("cpu")
-    )
-    assert of_before.compute_and_reset() == {"loss": 1.5}
 
 
 def test_the_rates_of_a_row_are_those_of_its_last_step(make):

@@ -69,13 +69,7 @@ def score_network(
     if config.run is not None:
         _check_run(config.run, trained, index, split, is_divided)
     embedder = _open_network(config, builder)
-    is_untrained = config.run is None and _has_random_weights(builder)
-    if is_untrained:
-        network = trained.backbone["name"]
-        print_line(
-            f"note: {network} has random weights: these are scores before any training; give "
-            f"run=<run folder>, or a network with weights"
-        )
+    is_untrained = config.run is None and _note_random_weights(builder)
     target, name, source = _name_scores(config, typed, trained, index, is_divided)
     measures = measures_of_network(config, typed, trained)
     outputs = EvaluationOutputs.check(config, target, name, measures, source=source)
@@ -119,9 +113,16 @@ def score_network(
     return result, outputs.scores, names
 
 
-def _has_random_weights(builder: Builder) -> bool:
-    """Returns whether a network is used as it is drawn; one of the user's may load weights."""
-    return builder.config.backbone.get("weights", "unknown") in (None, "none")
+def _note_random_weights(builder: Builder) -> bool:
+    """Returns whether a network has random weights, and says so; those of users may load some."""
+    backbone = builder.config.backbone
+    if backbone.get("weights", "unknown") not in (None, "none"):
+        return False
+    print_line(
+        f"note: {backbone['name']} has random weights: these are scores before any training; give "
+        f"run=<run folder>, or a network with weights"
+    )
+    return True
 
 
 def _read_images(builder: Builder, has_run: bool) -> ImageIndex:
