@@ -22,7 +22,7 @@ from dml.cli.shared_options import (
 from dml.cli.word_order import check_order_of_search
 from dml.core.counts import count_of, verb_for
 from dml.core.csv_cells import write_csv, write_csv_columns
-from dml.core.errors import ConfigError, UserError
+from dml.core.errors import ConfigError
 from dml.core.option_values import MAX_IMAGE_PIXELS
 from dml.core.plain_table import fit_table, format_table
 from dml.core.plain_text import print_exact, print_plain
@@ -53,8 +53,7 @@ def parser() -> Parser:
     add = parser.add_argument
     add("embeddings", help="<file>.npz or .parquet")
     add("queries", nargs="*", metavar="query", help="image, or number of a row from 0")
-    # The largest k, and that it is not 0, are checked with the file.
-    add("-k", type=whole_number(0), help=f"neighbors (default: {NEIGHBORS})")
+    add("-k", type=whole_number(1), help=f"neighbors (default: {NEIGHBORS})")
     add("--duplicates", action="store_true", help="near-duplicates in the file, without queries")
     add("--classify", action="store_true", help="print the class of each query, not neighbors")
     limit = (
@@ -89,7 +88,7 @@ def main(words: Sequence[str]) -> int:
     if are_duplicates:
         _check_duplicates(options, classifies)
     else:
-        _check_search(options)
+        _check_search(options, classifies)
     if options["trust"]:
         add_current_folder()
     check_embeddings(options["embeddings"])
@@ -154,19 +153,21 @@ def _check_duplicates(options: dict[str, Any], classifies: bool) -> None:
     """Raises ConfigError for options that have no effect on near-duplicates."""
     queries = options["queries"]
     if queries:
-        raise ConfigError([f"duplicates: all images are compared; leave out {queries[0]!r}"])
+        raise ConfigError([f"--duplicates: all images are compared; leave out {queries[0]!r}"])
     if classifies:
-        raise ConfigError(["classify: has no effect with --duplicates; leave one of them out"])
+        raise ConfigError(["--classify: has no effect with --duplicates; leave one of them out"])
     if options["k"] is not None:
-        raise ConfigError(["k: has no effect with --duplicates; leave it out"])
+        raise ConfigError(["-k: has no effect with --duplicates; leave it out"])
 
 
-def _check_search(options: dict[str, Any]) -> None:
-    """Raises ConfigError for a search without queries, or without neighbors."""
+def _check_search(options: dict[str, Any], classifies: bool) -> None:
+    """Raises ConfigError for a search without queries or neighbors, or a picture of classes."""
     if not options["queries"]:
         raise ConfigError(["missing: query; give an image or the number of a row, or --duplicates"])
     if options["max_distance"] == 0:
-        raise ConfigError(["max_distance: 0 leaves out all neighbors; give a number above 0"])
+        raise ConfigError(["--max-distance: 0 leaves out all neighbors; give a number above 0"])
+    if classifies and options["picture"]:
+        raise ConfigError(["--picture: shows neighbors, not classes; leave out --classify for it"])
 
 
 def _search(options: dict[str, Any]) -> Columns:
@@ -213,15 +214,9 @@ def _note_empty_queries(columns: Columns, count: int) -> None:
 
 
 def _classify(options: dict[str, Any]) -> Columns:
-    """Returns the classes of the queries, without a picture.
-
-    Raises:
-        UserError: a picture is asked for.
-    """
+    """Returns the classes of the queries."""
     from dml.runs.file_queries import classify_columns
 
-    if options["picture"]:
-        raise UserError("--picture: shows neighbors, not classes; leave out --classify for it")
     return classify_columns(**{key: options[key] for key in options if key not in OF_PICTURE})
 
 

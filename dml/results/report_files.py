@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import sys
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -17,7 +18,7 @@ from dml.core.errors import ConfigError, UserError, nearest
 from dml.core.names import check_name
 from dml.core.outputs import BEGINNING, check_not_input, check_output, has_mark, text_mark
 from dml.core.plain_console import PlainConsole
-from dml.core.plain_text import encode
+from dml.core.plain_text import encode, print_plain
 from dml.core.progress import show_progress
 from dml.core.regular_files import open_regular
 from dml.core.text_columns import plain_text_columns
@@ -79,6 +80,8 @@ def write_reports(
     for id in show_progress(ids, "reading the runs of experiment", len(ids)):
         cells = catalog.list_cells(id, outputs=str(root)) if id in known else ()
         reports.append(build_report(catalog.load_experiment(id), cells, root, contributed))
+    if all(report.runs.table.empty for report in reports):
+        print_plain(f"note: {root} has no finished runs of {', '.join(names)}", file=sys.stderr)
     console = PlainConsole()
     _print_reports(reports, console)
     drawn = _draw_all(reports) if figures else {}

@@ -60,7 +60,7 @@ def test_from_a_run_to_neighbors(place, capsys):
         (search, "absent.npz 0", "embeddings: absent.npz does not exist"),
         (search, "photos.npz 3", "row 3 does not exist; the last one is 2"),
         (search, "fotos.npz 0", "embeddings: fotos.npz does not exist; did you mean 'photos.npz'?"),
-        (search, "photos.npz 0 -k 0", "k: 0 is below 1"),
+        (search, "photos.npz 0 -k 0", "-k: '0' is not a whole number from 1"),
         (search, "single.npz 0", "query: the file has no other image"),
         (search, "photos.npz absent.png", "query: absent.png does not exist; give an image"),
         (search, "photos.npz photos", "query: photos is a folder; name images, such as photos/*"),

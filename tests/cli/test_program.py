@@ -93,8 +93,8 @@ def test_a_wrong_flag_of_hydra_is_one_line(command, words, problem, capsys):
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        ("search x.npz 1 -k x", "-k: 'x' is not a whole number from 0"),
-        ("search x.npz 1 -k 1.5", "-k: '1.5' is not a whole number from 0"),
+        ("search x.npz 1 -k x", "-k: 'x' is not a whole number from 1"),
+        ("search x.npz 1 -k 1.5", "-k: '1.5' is not a whole number from 1"),
         ("export run net --repeat x", "--repeat: 'x' is not a whole number from 0"),
         ("embed run photos x.npz --fold -1", "--fold: '-1' is not a whole number from 0"),
     ],

@@ -53,11 +53,11 @@ def test_a_table_without_a_gap(file, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--duplicates", "3"], "duplicates: all images are compared; leave out '3'"),
-        (["--duplicates", "-k", "3"], "k: has no effect"),
+        (["--duplicates", "3"], "--duplicates: all images are compared; leave out '3'"),
+        (["--duplicates", "-k", "3"], "-k: has no effect"),
         (["--duplicates", "--max-distance", "-1"], "max-distance"),
         (["--duplicates", "--max-distance", "nan"], "max-distance"),
-        (["--duplicates", "--classify"], "classify: has no effect with --duplicates"),
+        (["--duplicates", "--classify"], "--classify: has no effect with --duplicates"),
         ([], "missing: query"),
     ],
 )
