@@ -80,9 +80,8 @@ def write_reports(
     for id in show_progress(ids, "reading the runs of experiment", len(ids)):
         cells = catalog.list_cells(id, outputs=str(root)) if id in known else ()
         reports.append(build_report(catalog.load_experiment(id), cells, root, contributed))
-    if all(report.runs.table.empty for report in reports):
-        print_plain(f"note: {root} has no finished runs of {', '.join(names)}", file=sys.stderr)
     console = PlainConsole()
+    _note_missing_runs(reports, root)
     _print_reports(reports, console)
     drawn = _draw_all(reports) if figures else {}
     runs: list[StoredRun] = []
@@ -142,6 +141,12 @@ def _unknown_id(name: str, valid: Iterable[str], finished: str) -> UserError:
     if "=" in name:
         return ConfigError([f"report: takes no options such as {name}; only ids of experiments"])
     return UserError(f"experiment: no '{name}'; {finished}")
+
+
+def _note_missing_runs(reports: Sequence[Report], root: Path) -> None:
+    """Prints a note if no report has runs, as where the name of the folder is wrong."""
+    if all(report.runs.table.empty for report in reports):
+        print_plain(f"note: {root} has no runs for this report", file=sys.stderr)
 
 
 def _print_reports(reports: Sequence[Report], console: PlainConsole) -> None:
