@@ -77,18 +77,25 @@ def print_results(summary: dict[str, Any]) -> None:
 
 
 def _columns_of_run(summary: dict[str, Any]) -> dict[str, dict[str, str]]:
-    """Returns title → cells of the scores before and after training, also of joined models."""
+    """Returns title → cells of the scores before and after training, also of joined models.
+
+    Without epochs both are the same, and shown once.
+    """
     repeats = next(iter(summary["metrics"].values()))["repeats"]
     spread = ""
     if repeats == 2:
         spread = " (2 repeats)"
     elif repeats > 2:
         spread = f" (mean of {repeats} ± 95 %)"
-    columns = {"untrained": _format_scores(summary["untrained"])}
+    columns = {}
+    title = "untrained"
+    if summary["config"]["protocol"]["epochs"]:
+        columns[title] = _format_scores(summary["untrained"])
+        title = "trained"
     trained = _format_scores(summary["metrics"], summary["jobs"])
     joined = summary["concatenated"]
     if joined is None:
-        columns[f"trained{spread}"] = trained
+        columns[f"{title}{spread}"] = trained
     else:
         columns[f"separated {summary['embedding_size']}-d{spread}"] = trained
         after = _format_scores(joined["metrics"], joined["repeats"])

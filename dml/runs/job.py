@@ -170,7 +170,12 @@ class JobRun:
                 trainer.load_state_dict(stored)
             if not trainer.finished:
                 print_line(f"continuing {self.job.name} from epoch {format_epoch(trainer.epoch)}")
-        elif self.model.method.loss_constant and self.job.key == (0, 0):
+        elif self.job.key == (0, 0) and self.config.protocol.epochs:
+            self._note_constant()
+
+    def _note_constant(self) -> None:
+        """Prints how a loss with a constant is shown."""
+        if self.model.method.loss_constant:
             print_line(
                 "note: in brackets, the constant part of the loss and the part that training "
                 "changes"

@@ -147,7 +147,7 @@ def test_diverged_training_stops_with_its_step(run_tiny, monkeypatch):
         run_tiny("loss=mfcont", "protocol.epochs=5")
 
 
-def test_without_epochs_the_untrained_network_is_scored(run_tiny):
+def test_without_epochs_the_untrained_network_is_scored(run_tiny, capsys):
     summary, folder = run_tiny("method=untrained", "protocol.epochs=0", "embedder.size=null")
     assert summary["result_id"] == "untrained"
     assert summary["best_epoch"] == [0.0]
@@ -155,6 +155,10 @@ def test_without_epochs_the_untrained_network_is_scored(run_tiny):
     assert len(rows(folder)) == 1
     again = json.loads((folder / "summary.json").read_text())
     assert again["jobs"][0]["steps"] == 0
+    lines = capsys.readouterr().out.splitlines()
+    (titles,) = [line for line in lines if "metric" in line]
+    assert titles.split() == ["┃", "metric", "┃", "untrained", "┃"]
+    assert not any("constant part" in line for line in lines)
 
 
 def test_the_history_has_a_loss_with_a_constant_without_it_too(run_tiny):
