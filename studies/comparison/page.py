@@ -30,9 +30,20 @@ from studies.comparison.pictures import (
 )
 from studies.comparison.ranking_table import COLUMNS, write_ranking
 from studies.comparison.results import SUFFIX, Results
-from studies.comparison.sensitivity import EXPLANATIONS, find_sensitive_claims
+from studies.comparison.sensitivity import (
+    EXPLANATIONS,
+    FEW_SEARCHES,
+    OWN_VARIANCES,
+    find_sensitive_claims,
+)
 from studies.comparison.statistics import LEAST, Comparison
-from studies.comparison.variation import find_range, pool_spread, spread_interval
+from studies.comparison.variation import (
+    find_largest_share,
+    find_range,
+    pool_gain_error,
+    pool_spread,
+    spread_interval,
+)
 
 TEMPLATES = Path(__file__).parent
 PICTURES = ("scores", "summary", "differences", "claims", "curves", "datasets")
@@ -99,6 +110,7 @@ def write_page(
     scores = results.scores
     sensitive = find_sensitive_claims(comparison, ranking)
     claimed = set(study.claimed())
+    has_few_searches = bool((ranking.searches < LEAST).all())
     text = render(
         "page.md.jinja",
         study=study,
@@ -109,7 +121,7 @@ def write_page(
         claims_table=page_tables.claims_table(claims, ranking, results),
         claims_summary=summarize_claims(claims),
         sensitivity_table=page_tables.sensitivity_table(sensitive),
-        explanations=_explain_columns(sensitive),
+        explanations=_explain_columns(sensitive, has_few_searches),
         verdicts_table=page_tables.verdicts_table(study),
         agreement=agreement,
         agreement_table=agreement_table,
@@ -122,12 +134,15 @@ def write_page(
         pooled_interval=spread_interval(comparison.noise),
         freedom=comparison.noise.freedom,
         range=find_range(comparison, ranking),
+        largest_share=find_largest_share(comparison.noise),
+        gain_error=pool_gain_error(ranking, study.searches),
+        has_collapsed=(results.trials.value == 0).any(),
         claimed_spread=pool_spread(comparison, claimed),
         others_spread=pool_spread(comparison, set(ranking.arm) - claimed),
         pairs=_count_pairs(comparison, ranking),
         has_stages=(ranking.stages > 1).any(),
         has_failed=ranking.failed.any(),
-        has_few_searches=(ranking.searches < LEAST).all(),
+        has_few_searches=has_few_searches,
         has_variances_of_arms=not ranking.is_pooled.all(),
         least_half=comparison.least_half_width(),
         typical_half=_find_typical_half_width(claims),
@@ -235,9 +250,12 @@ def _count_pairs(comparison: Comparison, ranking: pd.DataFrame) -> dict[str, int
     }
 
 
-def _explain_columns(sensitive: pd.DataFrame) -> dict[str, str]:
+def _explain_columns(sensitive: pd.DataFrame, has_few_searches: bool) -> dict[str, str]:
     """Returns column → what it shows, of the columns of `find_sensitive_claims` that need it."""
-    return {column: EXPLANATIONS[column] for column in sensitive if column in EXPLANATIONS}
+    texts = {column: EXPLANATIONS[column] for column in sensitive if column in EXPLANATIONS}
+    if has_few_searches and OWN_VARIANCES in texts:
+        texts[OWN_VARIANCES] += FEW_SEARCHES
+    return texts
 
 
 def _find_typical_half_width(claims: pd.DataFrame) -> float | None:

@@ -14,13 +14,19 @@ import pandas as pd
 from studies.comparison.statistics import Comparison, Noise, measure_noise
 
 # What stands in the columns of `find_sensitive_claims`.
+OWN_VARIANCES = "own variances"
 EXPLANATIONS = {
-    "own variances": "those of the two arms alone (Welch's test), which are less certain",
+    OWN_VARIANCES: "those of the two arms alone (Welch's test), which are less certain",
     "pool of all arms": "with those that are left out as unstable",
     "pool of the claims' arms": "only arms in claims",
     "pool without failed arms": "without those that found nothing better than before training",
     "without a search": "how often the interval excludes 0 if one search of either arm is left out",
 }
+# After the explanation of own variances, where each comes from two searches.
+FEW_SEARCHES = (
+    "; each comes from two searches alone: such intervals are too narrow, and *better* or *worse* "
+    "in this column is no verdict"
+)
 
 
 def list_estimates(comparison: Comparison, ranking: pd.DataFrame) -> dict[str, Noise]:
@@ -35,7 +41,7 @@ def list_estimates(comparison: Comparison, ranking: pd.DataFrame) -> dict[str, N
     scores, claimed = comparison.chosen.map_at_r, comparison.study.claimed()
     learned = ranking[~ranking.failed].arm
     estimates = {
-        "own variances": use_own_variances(comparison.noise),
+        OWN_VARIANCES: use_own_variances(comparison.noise),
         "pool of all arms": measure_noise(scores, outlier=inf),
         "pool of the claims' arms": measure_noise(scores, pool=claimed),
         "pool without failed arms": measure_noise(scores, pool=learned),

@@ -63,6 +63,53 @@ def find_range(comparison: Comparison, ranking: pd.DataFrame) -> Range | None:
     )
 
 
+class LargestShare(NamedTuple):
+    """The arm whose searches differ most, where none has enough searches to be left out.
+
+    Attributes:
+        arm: its name.
+        share: its share of the sum of squares behind the pooled variance (0–1).
+        other_pool: pooled standard deviation without it.
+    """
+
+    arm: str
+    share: float
+    other_pool: float
+
+
+def find_largest_share(noise: Noise) -> LargestShare | None:
+    """Returns the arm with the largest sum of squares.
+
+    None if any arm has `LEAST` searches, or if fewer than two arms vary.
+    """
+    arms = noise.arms
+    squares = (arms.spread**2 * (arms.searches - 1)).fillna(0)
+    if (arms.searches >= LEAST).any() or (squares > 0).sum() < 2:
+        return None
+    arm = str(squares.idxmax())
+    share = float(squares.max() / squares.sum())
+    return LargestShare(arm, share, noise.without(arm) ** 0.5)
+
+
+def pool_gain_error(ranking: pd.DataFrame, searches: int) -> float | None:
+    """Returns the standard error of an arm's gain, if the gains of all arms vary alike.
+
+    Args:
+        ranking: of `Comparison.rank_arms`.
+        searches: number of searches of the arm.
+
+    Returns:
+        Points on the validation classes; None if no arm has two searches with all lengths.
+    """
+    known = ranking[ranking.gain_error.notna()]
+    if known.empty:
+        return None
+    freedoms = known.searches - 1
+    variances = known.gain_error**2 * known.searches
+    pooled = (variances * freedoms).sum() / freedoms.sum()
+    return float((pooled / searches) ** 0.5)
+
+
 def pool_spread(comparison: Comparison, arms: Collection[str]) -> float | None:
     """Returns the standard deviation pooled over some arms; None from few searches (`FEW`)."""
     noise = measure_noise(comparison.chosen.map_at_r, pool=arms)

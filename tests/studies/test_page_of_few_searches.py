@@ -9,7 +9,14 @@ from studies.comparison.page import write_page
 from studies.comparison.page_tables import trials_table
 from studies.comparison.results import Results
 from studies.comparison.statistics import Comparison, measure_noise
-from studies.comparison.variation import FEW, pool_spread, spread_interval
+from studies.comparison.variation import (
+    FEW,
+    LargestShare,
+    find_largest_share,
+    pool_gain_error,
+    pool_spread,
+    spread_interval,
+)
 from tests.studies.test_comparison import STUDY, made, read_on_one_line, with_runs
 
 MEANS = {"ms": 15, "contrastive": 20, "c1": 16}
@@ -30,9 +37,17 @@ def test_few_searches_have_caveats_at_ranks_and_claims(tmp_path):
     assert "read their ranks as a description, not as a test" in few
     assert "**Few searches.** All arms have the pooled variance." in few
     assert "from three searches on" not in few
+    assert "the searches (of two, both) chose an end" in few
+    assert "such intervals are too narrow" in few
     enough = write_made_page(tmp_path, 3)
     assert "tests tell 3 of 3 apart. |" in enough
-    for words in ("a description", "**Few searches.**"):
+    for words in (
+        "a description",
+        "**Few searches.**",
+        "of two, both",
+        "too narrow",
+        "sum of squares",
+    ):
         assert words not in enough
     assert "with its standard error (SE) from three searches on." in enough
 
@@ -70,6 +85,30 @@ def test_the_interval_of_the_pooled_standard_deviation_covers():
         assert low < noise.pooled**0.5 < high
         inside.append(low < 0.7 < high)
     assert np.mean(inside) == pytest.approx(0.95, abs=0.03)
+
+
+def test_the_arm_with_the_largest_share_of_the_noise_is_named(tmp_path):
+    pairs = [(arm, search) for arm in ("a", "b", "c") for search in (0, 1)]
+    index = pd.MultiIndex.from_tuples(pairs, names=["arm", "search"])
+    scores = pd.Series([1.0, 3, 5, 6, 9, 9], index)  # sums of squares 2, 0.5 and 0
+    share = find_largest_share(measure_noise(scores))
+    assert share == LargestShare("a", pytest.approx(0.8), pytest.approx(0.5))  # (0.5 + 0) / 2
+    assert find_largest_share(measure_noise(scores[:4])).other_pool == pytest.approx(0.5**0.5)
+    assert find_largest_share(measure_noise(scores[2:])) is None, "one arm varies"
+    more = pd.concat([scores, pd.Series([2.0], pd.MultiIndex.from_tuples([("a", 2)]))])
+    assert find_largest_share(measure_noise(more.rename_axis(["arm", "search"]))) is None
+    page = write_made_page(tmp_path, 2)
+    assert "% of the sum of squares behind this value; without it the value would be" in page
+
+
+def test_the_error_of_a_gain_is_pooled():
+    rng = np.random.default_rng(0)
+    gains = rng.normal(0, 1, (5, 2))
+    errors = gains.std(1, ddof=1) / 2**0.5
+    ranking = pd.DataFrame({"searches": [2] * 5 + [1], "gain_error": [*errors, np.nan]})
+    pooled = gains.var(1, ddof=1).mean()
+    assert pool_gain_error(ranking, 2) == pytest.approx((pooled / 2) ** 0.5)
+    assert pool_gain_error(ranking[-1:], 2) is None
 
 
 def test_a_pool_of_few_searches_is_not_set_beside_another():
