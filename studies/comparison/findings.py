@@ -8,6 +8,7 @@ from scripts.docs.markdown import code
 from studies.comparison.agreement import Agreement
 from studies.comparison.page_tables import list_lengths
 from studies.comparison.results import Results
+from studies.comparison.sensitivity import ESTIMATES
 from studies.comparison.statistics import VERDICTS
 
 NAMED = ("better", "worse", "equivalent")  # verdicts of which the claims are named
@@ -36,6 +37,25 @@ def summarize_claims(claims: pd.DataFrame) -> str:
             text = ", ".join(names)
         parts.append(f"*{verdict}*: {text}")
     return "; ".join(parts)
+
+
+def list_dependent_claims(sensitive: pd.DataFrame) -> str:
+    """Returns the claims whose *better* or *worse* another estimate of the noise does not give.
+
+    Empty without such a claim.
+
+    Args:
+        sensitive: of `sensitivity.find_sensitive_claims`.
+    """
+    if sensitive.empty:
+        return ""
+    estimates = [column for column in sensitive if column in ESTIMATES]
+    names = []
+    for claim in sensitive[sensitive.verdict.isin(["better", "worse"])].to_dict("records"):
+        verdicts = [claim[estimate].partition(" (")[0] for estimate in estimates]
+        if any(verdict != claim["verdict"] for verdict in verdicts):
+            names.append(f"{code(claim['better'])} above {code(claim['than'])}")
+    return ", ".join(names)
 
 
 def count_shared_verdicts(agreement: Agreement) -> int:

@@ -20,7 +20,12 @@ from scripts.docs.markdown import code
 from studies.comparison import page_tables
 from studies.comparison.agreement import Correlation, find_agreement
 from studies.comparison.declaration import Declaration
-from studies.comparison.findings import count_lengths, count_shared_verdicts, summarize_claims
+from studies.comparison.findings import (
+    count_lengths,
+    count_shared_verdicts,
+    list_dependent_claims,
+    summarize_claims,
+)
 from studies.comparison.pictures import (
     draw_agreement,
     draw_claims,
@@ -120,6 +125,7 @@ def write_page(
         lengths_table=page_tables.lengths_table(ranking, results),
         claims_table=page_tables.claims_table(claims, ranking, results),
         claims_summary=summarize_claims(claims),
+        dependent_claims=list_dependent_claims(sensitive),
         sensitivity_table=page_tables.sensitivity_table(sensitive),
         explanations=_explain_columns(sensitive, has_few_searches),
         verdicts_table=page_tables.verdicts_table(study),

@@ -15,13 +15,15 @@ from studies.comparison.statistics import Comparison, Noise, measure_noise
 
 # What stands in the columns of `find_sensitive_claims`.
 OWN_VARIANCES = "own variances"
+WITHOUT_A_SEARCH = "without a search"
 EXPLANATIONS = {
     OWN_VARIANCES: "those of the two arms alone (Welch's test), which are less certain",
     "pool of all arms": "with those that are left out as unstable",
     "pool of the claims' arms": "only arms in claims",
     "pool without failed arms": "without those that found nothing better than before training",
-    "without a search": "how often the interval excludes 0 if one search of either arm is left out",
+    WITHOUT_A_SEARCH: "how often the interval excludes 0 if one search of either arm is left out",
 }
+ESTIMATES = frozenset(EXPLANATIONS) - {WITHOUT_A_SEARCH}
 # After the explanation of own variances, where each comes from two searches.
 FEW_SEARCHES = (
     "; each comes from two searches alone: such intervals are too narrow, and *better* or *worse* "
@@ -106,4 +108,4 @@ def find_sensitive_claims(comparison: Comparison, ranking: pd.DataFrame) -> pd.D
     cases = []
     for row in rows.itertuples():
         cases.append(describe_without_a_search(comparison, row.better, row.than))
-    return rows.assign(**{"without a search": cases})
+    return rows.assign(**{WITHOUT_A_SEARCH: cases})

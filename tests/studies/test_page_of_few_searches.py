@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from studies.comparison.declaration import Claim
+from studies.comparison.findings import list_dependent_claims
 from studies.comparison.page import write_page
 from studies.comparison.page_tables import trials_table
 from studies.comparison.results import Results
@@ -85,6 +86,20 @@ def test_the_interval_of_the_pooled_standard_deviation_covers():
         assert low < noise.pooled**0.5 < high
         inside.append(low < 0.7 < high)
     assert np.mean(inside) == pytest.approx(0.95, abs=0.03)
+
+
+def test_claims_that_depend_on_the_estimate_of_the_noise_are_named():
+    rows = {
+        "better": ["ms", "c1", "snr", "nca"],
+        "than": ["c2", "c2", "c2", "c2"],
+        "verdict": ["better", "worse", "unknown", "better"],
+        "own variances": ["better (+1.00 to +2.00)", "worse (-2.00 to -1.00)"]
+        + 2 * ["unknown (…)"],
+        "pool of all arms": ["better (…)", "unknown (…)", "better (…)", "better (…)"],
+        "without a search": ["excludes 0 in 0 of 4 cases"] * 4,
+    }
+    assert list_dependent_claims(pd.DataFrame(rows)) == "`c1` above `c2`, `nca` above `c2`"
+    assert list_dependent_claims(pd.DataFrame()) == ""
 
 
 def test_the_arm_with_the_largest_share_of_the_noise_is_named(tmp_path):
