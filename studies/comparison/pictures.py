@@ -55,7 +55,7 @@ def draw_scores(ranking: pd.DataFrame, path: Path, highlighted: str = "") -> Non
     names = []
     for row in rows.itertuples():
         names.append(f"{row.arm}  ({describe_rank(row.rank_low, row.rank_high)})")
-    axis.set_yticks(range(len(rows)), names)
+    _name_rows(axis, names)
     axis.set_xlabel(f"MAP@R on unseen classes (%)\n{bars}\nin brackets: ranks")
     axis.legend(frameon=False, ncols=2, **ABOVE)
     save_small(figure, path)
@@ -69,7 +69,7 @@ def draw_differences(study: Declaration, ranking: pd.DataFrame, path: Path) -> N
     colors = _choose_colors(rows)
     axis.hlines(rows.index, rows.low, rows.high, color=colors, lw=2)
     axis.scatter(rows.points, rows.index, color=colors, s=20, zorder=3)
-    axis.set_yticks(range(len(rows)), rows.arm)
+    _name_rows(axis, list(rows.arm))
     axis.set_xlabel(
         f"MAP@R minus that of {study.reference} (points)\n"
         f"simultaneous {study.confidence:.0%} intervals"
@@ -87,7 +87,7 @@ def draw_claims(study: Declaration, claims: pd.DataFrame, path: Path) -> None:
     names = []
     for row in rows.itertuples():
         names.append(f"{row.better}\nminus {row.than}:\n{describe_verdict(row)}")
-    axis.set_yticks(range(len(rows)), names)
+    _name_rows(axis, names)
     axis.set_xlabel(f"MAP@R (points)\nsimultaneous {study.confidence:.0%} intervals")
     save_small(figure, path)
 
@@ -188,6 +188,12 @@ def _draw_rows(count: int) -> tuple[Figure, Axes]:
     figure, axis = plt.subplots(figsize=(WIDTH, 1.4 + 0.26 * count), layout="constrained")
     tidy(axis)
     return figure, axis
+
+
+def _name_rows(axis: Axes, names: Sequence[str]) -> None:
+    """Writes the names of the rows, from below, with half a row of room at both ends."""
+    axis.set_yticks(range(len(names)), names)
+    axis.set_ylim(-0.5, len(names) - 0.5)
 
 
 def _draw_zero(study: Declaration, axis: Axes) -> None:
