@@ -34,7 +34,7 @@ from studies.comparison.pictures import (
     draw_scores,
 )
 from studies.comparison.ranking_table import COLUMNS, write_ranking
-from studies.comparison.results import SUFFIX, Results
+from studies.comparison.results import Results
 from studies.comparison.sensitivity import (
     EXPLANATIONS,
     FEW_SEARCHES,
@@ -42,6 +42,7 @@ from studies.comparison.sensitivity import (
     find_sensitive_claims,
 )
 from studies.comparison.statistics import LEAST, Comparison
+from studies.comparison.table_files import SUFFIX
 from studies.comparison.variation import (
     find_largest_share,
     find_range,

@@ -36,8 +36,9 @@ import pandas as pd
 
 from dml.core.errors import UserError, first_line
 from studies.comparison.declaration import Declaration
-from studies.comparison.results import IMAGES, SUFFIX, Results
+from studies.comparison.results import Results
 from studies.comparison.statistics import LEAST, Pairs, holm, measure_noise
+from studies.comparison.table_files import IMAGES, SUFFIX
 
 FIRST_EDITION = "1cb43c7d"  # commit that has its tables
 

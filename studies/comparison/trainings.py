@@ -22,7 +22,8 @@ from studies.comparison.commits import find_code_commit
 from studies.comparison.declaration import Declaration
 from studies.comparison.depthwise import faster_depthwise, is_slow_processor
 from studies.comparison.processor_time import ProcessorTime
-from studies.comparison.results import IMAGES, METRICS, Results
+from studies.comparison.results import Results
+from studies.comparison.table_files import IMAGES, METRICS
 
 SEARCH = ("search", "space", "+space", "++space")  # beginnings of the options of a search
 CLONE = Path(__file__).parents[2]

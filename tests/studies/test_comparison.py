@@ -19,7 +19,8 @@ from studies.comparison.agreement import correlate, find_agreement
 from studies.comparison.declaration import Claim, Sibling, read_declaration
 from studies.comparison.findings import count_lengths, count_shared_verdicts, summarize_claims
 from studies.comparison.page import split_introduction, write_page
-from studies.comparison.results import IMAGES, Results, round_other_trials
+from studies.comparison.results import Results, round_other_trials
+from studies.comparison.table_files import IMAGES
 from studies.comparison.trainings import train_search, without_search
 from tests.runs.test_stored_features import write
 

@@ -20,8 +20,9 @@ from scipy import stats
 from studies import compare
 from studies.comparison.declaration import read_declaration
 from studies.comparison.page import write_page
-from studies.comparison.results import IMAGES, Results
+from studies.comparison.results import Results
 from studies.comparison.statistics import Comparison
+from studies.comparison.table_files import IMAGES
 
 PAGES = Path("docs/results")
 STUDIES = sorted(path.parent.name for path in PAGES.glob("*/ranking.csv"))
