@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from studies.comparison.table_checks import check_tables
 from studies.comparison.table_files import (
     IMAGES,
     KEYS,
@@ -44,8 +45,14 @@ class Results(NamedTuple):
 
     @classmethod
     def read(cls, folder: Path) -> Results:
-        """Reads what `write` wrote."""
-        return cls(**read_tables(cls._fields, folder))
+        """Reads what `write` wrote.
+
+        Raises:
+            UserError: a file is damaged, or its rows cannot be results; see `check_tables`.
+        """
+        tables = read_tables(cls._fields, folder)
+        check_tables(tables, folder)
+        return cls(**tables)
 
     @classmethod
     def exist(cls, folder: Path) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from dml.core.atomic_io import write_bytes
+from dml.core.errors import UserError, first_line
 
 METRICS = ("map_at_r", "precision_at_1")
 SUFFIX = ".csv.xz"  # a quarter of the bytes; pandas reads it as it is
@@ -31,5 +32,19 @@ def write_tables(tables: Mapping[str, pd.DataFrame], folder: Path) -> None:
 
 
 def read_tables(names: Iterable[str], folder: Path) -> dict[str, pd.DataFrame]:
-    """Returns name → table of what `write_tables` wrote."""
-    return {name: pd.read_csv(folder / f"{name}{SUFFIX}", dtype=TYPES) for name in names}
+    """Returns name → table of what `write_tables` wrote.
+
+    Raises:
+        UserError: a file is damaged.
+    """
+    return {name: _read_table(folder / f"{name}{SUFFIX}") for name in names}
+
+
+def _read_table(path: Path) -> pd.DataFrame:
+    try:
+        return pd.read_csv(path, dtype=TYPES)
+    except (EOFError, lzma.LZMAError, ValueError) as error:  # of pandas too
+        raise UserError(
+            f"{path} is damaged ({first_line(error).rstrip('.')}); git checkout -- {path} "
+            f"restores a published one"
+        ) from error

@@ -6,6 +6,7 @@ import pytest
 
 from studies import simulate
 from studies.comparison.declaration import read_declaration
+from studies.comparison.results import Results
 from tests.studies.test_comparison import made, with_runs
 
 NETWORKS = read_declaration(simulate.STUDIES / "networks_emoji" / "declaration.yaml")
@@ -35,9 +36,11 @@ def test_the_noise_is_that_of_the_study_once_every_arm_has_two_searches(simulate
     assert 0.1 < noise_of(lines) < 0.6
     means = {arm: 20 + place for place, arm in enumerate(NETWORKS.arms)}
     tables = with_runs(made(means, searches=2, spread=3.0))
-    scores = tables.scores
-    is_lost = (scores.arm == "c1") & (scores.search == 1)
-    tables._replace(scores=scores[~is_lost]).write(tmp_path / "networks_emoji")
+    rest = []
+    for table in tables:
+        is_lost = (table.arm == "c1") & (table.search == 1)
+        rest.append(table[~is_lost])
+    Results(*rest).write(tmp_path / "networks_emoji")
     assert simulated()[0] == of_heads
     tables.write(tmp_path / "networks_emoji")
     lines = simulated()
