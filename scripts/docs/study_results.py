@@ -22,11 +22,11 @@ COLUMNS = (
     "network",
     "protocol",
     "scores",
-    "loss",
+    "arm or loss",
     "MAP@R",
     "P@1",
     "repeats or searches",
-    "source",
+    "source, remarks",
 )
 
 
@@ -80,7 +80,10 @@ def _study_rows(pages: Path) -> list[tuple[str, ...]]:
                 _write_score(row.precision_at_1, None),
                 str(row.searches),
             )
-            rows.append((*group, row.arm, *scores, f"[{name}]({name}.md)"))
+            source = f"[{name}]({name}.md)"
+            if row.remarks:
+                source += f"; {row.remarks}"
+            rows.append((*group, row.arm, *scores, source))
     return rows
 
 

@@ -18,8 +18,13 @@ def committed_at(path: Path, *code: Path) -> str:
         code: files and folders that must be committed too.
 
     Raises:
-        UserError: one of them has changes that are not committed.
+        UserError: there is no repository, or one of them has changes that are not committed.
     """
+    if not _ask_git(path.parent, "rev-parse", "--git-dir"):
+        raise UserError(
+            f"{path.parent} has no history of git: rows name the commit of their declaration, so "
+            f"arms are trained in a clone"
+        )
     commit = _ask_git(path.parent, "log", "-1", "--format=%h", "--", path)
     changed = _ask_git(path.parent, "status", "--porcelain", "--", path, *code)
     if not commit or changed:

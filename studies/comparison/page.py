@@ -173,6 +173,7 @@ def write_page(
         devices="; ".join(sorted(scores.device.unique())),
         versions="; ".join(sorted(scores.versions.unique())),
         hours=scores.processor_seconds.sum() / 3600,
+        search_hours=scores.groupby(["arm", "search"]).processor_seconds.sum().median() / 3600,
     )
     write_text(folder / f"{name}.md", text)
     return ranking, claims

@@ -20,6 +20,7 @@ from studies.pictures import save_small
 
 WIDTH = 6.0  # inches: readable on a telephone
 WIDEST = 3.0  # ratio of the widest bar that is drawn whole to the median bar
+JUDGED = ("better", "worse", "equivalent", "unknown")  # verdicts that rest on the interval
 ABOVE: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 1)}  # a legend over no row
 NAME_PLACES = (  # points right of and above a point, and the side of the text that is there
     *((4, 2, "left"), (4, -10, "left"), (-4, 2, "right"), (-4, -10, "right")),
@@ -82,13 +83,17 @@ def draw_claims(study: Declaration, claims: pd.DataFrame, path: Path) -> None:
     rows = claims[::-1].reset_index(drop=True)
     figure, axis = _draw_rows(2 * len(rows))
     _draw_zero(study, axis)
-    axis.hlines(rows.index, rows.low, rows.high, color=BLUE, lw=2)
-    axis.scatter(rows.points, rows.index, color=BLUE, s=20, zorder=3)
+    colors = pd.Series(GREY, rows.index).mask(rows.verdict.isin(JUDGED), BLUE)
+    axis.hlines(rows.index, rows.low, rows.high, color=colors, lw=2)
+    axis.scatter(rows.points, rows.index, color=colors, s=20, zorder=3)
     names = []
     for row in rows.itertuples():
         names.append(f"{row.better}\nminus {row.than}:\n{describe_verdict(row)}")
     _name_rows(axis, names)
-    axis.set_xlabel(f"MAP@R (points)\nsimultaneous {study.confidence:.0%} intervals")
+    text = f"MAP@R (points)\nsimultaneous {study.confidence:.0%} intervals"
+    if not rows.verdict.isin(JUDGED).all():
+        text += ", grey: not judged"
+    axis.set_xlabel(text)
     save_small(figure, path)
 
 
@@ -145,7 +150,9 @@ def draw_curves(results: Results, arms: Sequence[str], path: Path) -> None:
     for axis in axes.flat[len(arms) - columns : len(arms)]:  # the lowest of each column
         axis.tick_params("x", labelbottom=True, labelsize=9)
     figure.supxlabel(
-        "step; blue: the longest training, grey: shorter, dotted: before training", fontsize=10
+        "step (logarithmic), means over the searches\n"
+        "blue: the longest training, grey: shorter, dotted: before training",
+        fontsize=10,
     )
     figure.supylabel("validation MAP@R (%)", fontsize=10)
     save_small(figure, path)

@@ -336,10 +336,11 @@ VERDICTS = {
     "folds: CCP was in its first stage, or the memory of XBM was not used yet",
     "still rising": "an arm gains {plateau} points or more with the longest training, on average "
     "on the validation classes, or a search of it lacks a length",
-    "equivalent": "the interval lies within ±{margin} points, even if it excludes 0",
-    "better": "the interval lies above 0",
-    "worse": "the interval lies below 0",
-    "unknown": "none of these; or a wider range of values could improve the arm that is behind",
+    "equivalent": "the interval lies within ±{margin} points, even if it excludes 0, and neither "
+    "arm chose the end of its range",
+    "better": "the interval lies above 0, and the arm behind did not choose the end of its range",
+    "worse": "the interval lies below 0, and the arm behind did not choose the end of its range",
+    "unknown": "none of these",
 }
 
 

@@ -54,6 +54,7 @@ def train_search(
     lengths = list[_Tables]()
     time = ProcessorTime(outputs / "processor_seconds.json")
     for epochs in study.epochs:
+        print_plain(f"{arm}, search {number}, {epochs} epochs")
         try:
             with time.measure(epochs):
                 summary = _train_length(study, options, epochs, outputs)

@@ -59,3 +59,9 @@ def test_a_declaration_is_committed_before_the_first_training(clone):
         committed_at(declaration, code)
     with pytest.raises(UserError, match="not committed"):
         committed_at(clone / "studies" / "other.yaml")
+
+
+def test_a_copy_without_history_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    with pytest.raises(UserError, match="has no history of git"):
+        committed_at(tmp_path / "declaration.yaml")

@@ -126,9 +126,7 @@ def test_files_have_the_class_scores_that_are_read(tmp_path):
     tables = made(MEANS, validation=lambda place: 30 + place / 10)
     is_tie = (tables.scores.arm == "low") & (tables.scores.search == 0)
     tables.scores.loc[is_tie, "validation"] = [30.0, 31.0, 31.0000004]  # 31 and 31 in the file
-    trials = tables.scores.assign(value=1.0)
-    tables = tables._replace(curves=tables.scores, trials=trials)
-    tables.add_to(tmp_path)
+    with_runs(tables).add_to(tmp_path)
     stored = Results.read(tmp_path)
     lengths = stored.classes.groupby(["arm", "search"]).epochs.apply(list)
     assert lengths.pop((IMAGES, 0)) == [0]
@@ -386,11 +384,25 @@ def test_features_of_other_images_are_not_trained_on(small, tmp_path, monkeypatc
         ("--commit", "give the data, too"),
         ("missing.npz --arms ms,,msn", "--arms: no ''"),
         ("missing.npz --arms proxy_ancor", "did you mean 'proxy_anchor'?"),
+        (f"missing.npz --pages {__file__}", f"--pages: {__file__} is not a folder"),
     ],
 )
 def test_words_that_have_no_effect_or_name_no_arm(words, message, capsys):
     assert command.main(["heads_emoji", *words.split()]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_spaces_in_a_list_of_arms():
+    options = command._read_options(["heads_emoji", "missing.npz", "--arms", "ms, mfcwms"])
+    assert options.arms == ["ms", "mfcwms"]
+
+
+def test_weights_that_are_missing_are_named_before_the_images_are_read(tmp_path, monkeypatch):
+    networks = read_declaration(command.STUDIES / "networks_emoji" / "declaration.yaml")
+    monkeypatch.chdir(tmp_path)
+    options = Namespace(study="networks_emoji", data=tmp_path, minutes=None, commit=False)
+    with pytest.raises(UserError, match=r"57934424.pth is not in this folder; .* pip install"):
+        command._train(networks, [("ms", 0)], options, "new", tmp_path / "runs", tmp_path / "new")
 
 
 def test_rows_of_earlier_versions_of_a_declaration_remain(small):
