@@ -303,6 +303,6 @@ def _read_first_edition(name: str) -> pd.DataFrame:
         reason = first_line(UserError(done.stderr.decode())).rstrip(".")
         raise UserError(
             f"the first edition: {reason}; its tables are in the history of the repository, which "
-            f"a shallow clone gets by: git fetch --unshallow"
+            f"a clone has (a shallow one after: git fetch --unshallow)"
         )
     return pd.read_csv(io.BytesIO(done.stdout), compression="xz", dtype={"arm": str})
