@@ -89,12 +89,17 @@ def _find_difference(tables: Mapping[str, pd.DataFrame]) -> str:
         if len(different):
             arm, search = different[0]
             return f"scores and {name} have other searches: search {search} of {arm}"
-    if not (classes.arm == IMAGES).any():
-        return "classes has no numbers of images"
     is_images = classes.arm == IMAGES
+    if not is_images.any():
+        return "classes has no numbers of images"
     images = classes[is_images].iloc[0].drop(list(KEYS)).astype(float)
     means = classes[~is_images].set_index(list(KEYS)) @ (images / images.sum())
-    expected = scores.groupby(list(KEYS)).map_at_r.mean().reindex(means.index)
+    runs = scores.groupby(list(KEYS))[["map_at_r", "validation"]].mean()
+    for run in runs.validation.groupby(SEARCH).idxmax():
+        if run not in means.index:
+            row = _describe(pd.Series(run, list(KEYS)), list(KEYS))
+            return f"classes lacks the run that validation prefers: {row}"
+    expected = runs.map_at_r.reindex(means.index)
     is_other = ~((means - expected).abs() <= ROUNDED)
     if is_other.any():
         row = _describe(pd.Series(is_other.idxmax(), list(KEYS)), list(KEYS))

@@ -86,6 +86,14 @@ def test_scores_that_are_not_the_mean_of_their_classes(tables, tmp_path):
     assert text in refused(tables, tmp_path)
 
 
+def test_scores_that_prefer_a_run_without_classes(tables, tmp_path):
+    scores = tables["scores"]
+    is_changed = (scores.arm == "ms") & (scores.search == 1) & (scores.epochs == 48)
+    scores.loc[is_changed, "validation"] = 90
+    text = "classes lacks the run that validation prefers: arm ms, search 1, epochs 48"
+    assert text in refused(tables, tmp_path)
+
+
 @pytest.mark.parametrize("name", Results._fields)
 def test_a_search_that_a_table_lacks(tables, name, tmp_path):
     table = tables[name]
