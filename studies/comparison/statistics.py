@@ -356,24 +356,37 @@ def judge(
         arms: the rows of both arms in the ranking, arm `better` first.
         interval: of their difference.
     """
-    better = arms.iloc[0]
+    obstacle = _find_obstacle(claim, arms)
+    if obstacle:
+        return obstacle
+    better, than = arms.iloc[0], arms.iloc[1]
     low, high = interval
-    if not arms.complete.all():
-        return "not finished"
-    if arms.failed.any():
-        return "search failed"
-    if any(better[column] < least for column, least in claim.requires.items()):
-        return "not tested"
-    if arms.rising.any():
-        return "still rising"
     if study.margin is not None and max(-low, high) < study.margin:
         return "unknown" if arms.edges.any() else "equivalent"
     if low <= 0 <= high:
         return "unknown"
-    behind = arms.iloc[1] if low > 0 else better
+    behind = than if low > 0 else better
     if behind.edges:
         return "unknown"  # a wider range may improve the arm that is behind
     return "better" if low > 0 else "worse"
+
+
+def _find_obstacle(claim: Claim, arms: pd.DataFrame) -> str:
+    """Returns the verdict on a claim that no interval decides; empty if the interval does.
+
+    Args:
+        arms: see `judge`.
+    """
+    if not arms.complete.all():
+        return "not finished"
+    if arms.failed.any():
+        return "search failed"
+    better = arms.iloc[0]
+    if any(better[column] < least for column, least in claim.requires.items()):
+        return "not tested"
+    if arms.rising.any():
+        return "still rising"
+    return ""
 
 
 def describe_verdict(claim: Any) -> str:
