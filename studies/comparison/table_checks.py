@@ -17,18 +17,13 @@ ROW_KEYS = {  # what names a row of each table
     "curves": [*KEYS, "step"],
     "trials": [*SEARCH, "number"],
 }
-PERCENT = {  # columns of percentages
+PERCENT = {  # columns of percentages; of `classes` all that are no key
     "scores": [*METRICS, "validation", "untrained"],
     "classes": [],
     "curves": ["validation"],
     "trials": ["value"],
 }
-OTHERS = {  # further columns that a page reads
-    "scores": ["steps", "best_step", "stages", "processor_seconds"],
-    "classes": [],
-    "curves": [],
-    "trials": [],
-}
+OF_RUNS = ["steps", "best_step", "stages", "processor_seconds"]  # further numbers in `scores`
 ROUNDED = 0.001  # points between a score and the mean of its classes: both have six digits
 
 
@@ -55,13 +50,16 @@ def check_tables(tables: Mapping[str, pd.DataFrame], folder: Path) -> None:
 def _find_problem(name: str, table: pd.DataFrame) -> str:
     """Returns what is wrong with a table alone; empty if nothing is."""
     keys = ROW_KEYS[name]
-    missing = [column for column in [*keys, *PERCENT[name], *OTHERS[name]] if column not in table]
-    if missing:
-        return f"has no column {missing[0]}"
+    numbers = PERCENT[name]
+    if name == "scores":
+        numbers = [*numbers, *OF_RUNS]
+    for column in [*keys, *numbers]:
+        if column not in table:
+            return f"has no column {column}"
     is_twice = table.duplicated(keys)
     if is_twice.any():
         return f"has two rows for {_describe(table[is_twice].iloc[0], keys)}"
-    values = table[PERCENT[name] + OTHERS[name]]
+    values = table[numbers]
     if name == "classes":
         values = table[table.arm != IMAGES].drop(columns=keys)
     for column in values:
@@ -69,7 +67,7 @@ def _find_problem(name: str, table: pd.DataFrame) -> str:
             return f"{column} has text, not numbers"
     if name == "trials":
         values = values.dropna()  # trials that failed
-    shares = values[values.columns.difference(OTHERS[name])]
+    shares = values[values.columns.difference(OF_RUNS)]
     is_wrong = ~((shares >= 0) & (shares <= 100)).all(axis=1)
     if is_wrong.any():
         row = _describe(table.loc[is_wrong.idxmax()], keys)
